@@ -1,0 +1,121 @@
+"""Step 4: the same MLP with a kernel that somebody wrote by hand. Does it beat the one that torch.compile generated?
+
+Guess before you run it, and write the guess down:
+- How many kernels does one forward launch? Which are the same as in step 3?
+- Is the hand-written kernel faster than Inductor's, on the shape that Inductor compiled for?
+- What is missing from the CPU lane, compared with step 3 --compile?
+
+    uv run 04_liger_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
+    uv run 04_liger_mlp.py --source package      # the layer from the liger-kernel package, without the Hub
+
+Look at: the one kernel between the GEMMs, the op that launched it, and what its time adds to step 3 --compile.
+The layer is Triton, compiled at its first launch: it needs a GPU. Without one, the recorded trace is shown.
+Article: Profiling in PyTorch, Part 2, last section (there the script is called 03_kernels_mlp.py).
+"""
+
+import copy
+from importlib.metadata import version
+from types import SimpleNamespace
+
+from common import cli, device, hub, lesson
+from common.session import Workload
+
+import torch
+import torch.nn.functional as F
+from kernels import get_kernel
+from torch import nn
+
+
+class SimpleGeGLUMLP(nn.Module):  # step 3's, for the weights and for the check
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.gate_proj = nn.Linear(dim, hidden, bias=False)
+        self.up_proj = nn.Linear(dim, hidden, bias=False)
+        self.down_proj = nn.Linear(hidden, dim, bias=False)
+
+    def forward(self, x):
+        return self.down_proj(F.gelu(self.gate_proj(x), approximate="tanh") * self.up_proj(x))
+
+
+def from_hub():
+    # Stays at version 1, the articles': from version 2 on the layers are stateless and this call raises TypeError.
+    try:
+        layer = get_kernel(hub.REPO, version=1).layers.LigerGEGLUMLP
+    except Exception as error:  # of a dozen kinds, from the network to the import
+        raise hub.explain(error) from error
+    if folder := hub.local_folder():
+        return layer, "liger-local", f"LigerGEGLUMLP from the folder {folder.name} (LOCAL_KERNELS), not from the Hub"
+    return layer, "liger", f"LigerGEGLUMLP from the Hub, {hub.REPO} version 1"
+
+
+def from_package(on):
+    if on == "cpu":
+        raise lesson.NotHere("the layer of the liger-kernel package is Triton, which needs a GPU.")
+    try:
+        from liger_kernel.transformers.geglu import LigerGEGLUMLP
+    except ImportError as error:
+        raise device.CannotRun(f"--source package: {error}; run {hub.PACKAGE}") from None
+    return LigerGEGLUMLP, "liger-package", f"LigerGEGLUMLP from the package liger-kernel {version('liger-kernel')}"
+
+
+def load_layer(source, on):
+    """(class, name of the variant, where it came from)."""
+    if source == "package":
+        return from_package(on)
+    try:
+        return from_hub()
+    except hub.Unavailable as why:
+        if on == "cpu" and (why.no_build or why.unreachable):
+            raise lesson.NotHere(f"{why}. Either way the layer is Triton, which needs a GPU.") from why
+        if why.unreachable:
+            try:
+                layer, variant, origin = from_package(on)
+                return layer, variant, f"{origin}, because {why}"
+            except device.CannotRun:
+                pass
+        raise device.CannotRun(str(why)) from why
+
+
+def stated_work(rows, dim, hidden, itemsize):
+    gemm = {"flops": 2 * rows * dim * hidden, "bytes": itemsize * (rows * dim + dim * hidden + rows * hidden)}
+    fused = {
+        "role": "fused",
+        "flops": 10 * rows * hidden,
+        "bytes": 3 * rows * hidden * itemsize,
+    }  # gate and up in, their GeGLU out
+    return [{"role": "gate", **gemm}, {"role": "up", **gemm}, fused, {"role": "down", **gemm}]
+
+
+def main():
+    sizes = {"batch": 64, "seq": 128, "dim": 768, "hidden": 3072}
+    example = "uv run 04_liger_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072"
+    parser = cli.lesson_parser(__doc__, example, sizes, warm=True, variant="liger")
+    parser.add_argument(
+        "--source", choices=("hub", "package"), default="hub", help="where the layer comes from, default hub"
+    )
+    settings, args = cli.parse(parser, __file__)
+    rows, dim, hidden = args.batch * args.seq, args.dim, args.hidden
+
+    def build(on, dtype):
+        if on == "cuda":
+            device.check_compiler(on, "Triton")
+        layer, variant, origin = load_layer(args.source, on)
+        mlp = SimpleGeGLUMLP(dim, hidden).to(on, dtype)
+        liger = layer(SimpleNamespace(hidden_size=dim, intermediate_size=hidden)).to(on, dtype).eval()
+        liger.load_state_dict(mlp.state_dict())
+        x = torch.randn(args.batch, args.seq, dim).to(on, dtype)
+        return Workload(
+            name="mlp_fwd",
+            forward=lambda: liger(x),
+            eager=lambda: mlp(x),
+            wider=lambda wide: copy.deepcopy(mlp).to(wide)(x.to(wide)),
+            work=stated_work(rows, dim, hidden, dtype.itemsize),
+            layer=origin,
+            variant=variant,
+        )
+
+    lesson.run(settings, rows * (2 * dim + 4 * hidden) + 6 * dim * hidden, build)
+
+
+if __name__ == "__main__":
+    main()

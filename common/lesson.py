@@ -1,0 +1,158 @@
+"""The order of a lesson's run: session, then report on the file it wrote, then, without a GPU, on the recorded one."""
+
+import dataclasses
+import re
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from common import device as machine
+from common import events, report, session, work
+from common.cli import Settings
+from common.device import CannotRun
+from common.session import Result, Workload
+from common.work import Steps
+
+import torch
+from rich.console import Console
+
+ROOT = Path(__file__).parent.parent
+RECORDED = ROOT / "traces" / "recorded"
+LOST = (
+    "The profiler lost GPU activity: do not trust this trace. Likely causes: another profiler holds CUPTI (Nsight,"
+    " DCGM), the driver keeps profiling for administrators (NVreg_RestrictProfilingToAdminUsers), or WSL without CUPTI"
+)
+
+
+class NotHere(Exception):
+    """This variant cannot run on this machine, by no mistake of the reader's. The text says why in a line."""
+
+
+def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> None:
+    """Run a lesson. Exits with status 1 and one line on standard error where the input or the machine is at fault.
+
+    elements: how many numbers one forward holds at once, checked against the free memory before any are made.
+    build: makes the tensors, on the device and in the dtype that it is given.
+    """
+    try:
+        _run(settings, elements, build)
+    except (CannotRun, events.TraceError) as error:
+        _fail(settings, str(error))
+    except OSError as error:
+        where = error.filename or settings.out
+        _fail(settings, f"cannot write to {where}: {error.strerror or error}; --out DIR writes elsewhere")
+    except RuntimeError as error:
+        text = str(error)
+        if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in text:
+            _fail(settings, f"out of memory, use smaller sizes ({text.splitlines()[0]})")
+        if settings.mode and isinstance(error, torch._dynamo.exc.TorchDynamoException):
+            _fail(settings, f"torch.compile failed, run without --compile ({_cause(text)})")
+        raise
+
+
+def _fail(settings: Settings, text: str) -> None:
+    report.error(f"{settings.lesson}: {text}")
+    sys.exit(1)
+
+
+def _cause(text: str) -> str:
+    """The line of a torch.compile error that names the error behind it."""
+    lines = text.strip().splitlines()
+    return next((line for line in lines if re.match(r"\w+(\.\w+)*(Error|Exception): ", line)), lines[0])[:200]
+
+
+def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> None:
+    out = report.console()
+    device, why = machine.choose(settings.device)
+    machine.check_dtype(device, settings.dtype)
+    if settings.mode:
+        machine.check_compiler(device, "--compile")
+    machine.check_memory(device, elements, settings.dtype)
+    folder = settings.out / settings.lesson
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()  # better to fail now than after the run
+    torch.manual_seed(0)
+    try:
+        with torch.no_grad():
+            load = build(device, machine.DTYPES[settings.dtype])
+            settings = dataclasses.replace(settings, variant=load.variant or settings.variant)
+            report.line(out, _environment(settings, device))
+            if load.layer:
+                report.line(out, load.layer)
+            with out.status("running"):
+                result = session.run(settings, device, load)
+    except NotHere as reason:
+        report.line(out, _environment(settings, device))
+        report.line(out, f"This cannot run here: {reason}")
+        _show_recorded(out, settings)
+        return
+    steps = work.per_step(events.read(result.path))
+    report.line(out, _numerics(settings, result))
+    report.line(out, _times(result, steps))
+    report.kernel_table(out, steps, settings.full_names)
+    if device == "cpu":
+        report.line(out, f"Profiled on the CPU, because {why}.")
+        _show_recorded(out, settings)
+    elif steps.lost or not steps.rows:
+        raise CannotRun(f"{len(steps.lost)} launches without a kernel, {len(steps.rows)} kernels in the table. {LOST}")
+    _next(out, settings, result.path)
+
+
+def _environment(settings: Settings, device: str) -> str:
+    versions = machine.versions()
+    triton = f"Triton {versions['triton']}" if versions["triton"] else "no Triton"
+    run = f"{settings.dtype}, {settings.shape}, {'warm' if settings.warm else 'cold'}, {settings.variant}"
+    return f"{machine.name(device)}, torch {versions['torch']}, {triton}; {run}"
+
+
+def _numerics(settings: Settings, result: Result) -> str:
+    eager = f", {result.apart:.2e} against eager" if settings.variant != "eager" else ""
+    wider, limit = session.WIDER[settings.dtype], session.TOLERANCE[settings.dtype]
+    return f"numerics: relative error {result.error:.2e} against {wider}{eager} (limit {limit:.0e})"
+
+
+def _times(result: Result, steps: Steps) -> str:
+    """What a forward takes without the profiler, and what the profiler adds."""
+    clock = "CUDA events" if steps.on_gpu else "perf_counter"
+    tax = f"{report.us(steps.span_us)} us a step in the profile ({steps.span_us / result.unprofiled_us:.2f}x)"
+    return f"one forward: {report.us(result.unprofiled_us)} us (median of {result.repeats}, {clock}); {tax}"
+
+
+def _next(out: Console, settings: Settings, path: Path) -> None:
+    later = sorted(path.name for path in ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
+    then = f"{settings.lesson}.py --compile" if settings.variant == "eager" else later[0] if later else ""
+    report.line(out, "\nNext:")
+    report.line(out, f"  drag {path} into https://ui.perfetto.dev (it stays on this machine)")
+    report.line(out, f"  uv run -m common show {path}")
+    if then:
+        report.line(out, f"  uv run {then}")
+
+
+def _show_recorded(out: Console, settings: Settings) -> None:
+    """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape."""
+    asked = settings.config("cuda")
+    paths = sorted(RECORDED.glob(f"*/{settings.lesson}/*.json.gz"))
+    if not paths:
+        return
+    path = max(paths, key=lambda path: _likeness(path.name.removesuffix(".json.gz"), asked))
+    trace, got = events.read(path), path.name.removesuffix(".json.gz")
+    gpu = (trace.lesson or {}).get("device", path.parent.parent.name)
+    what = "the same command" if got == asked else f"{got}, the nearest that was recorded to {asked}"
+    report.line(out, f"\nRecorded on one {gpu}: {what} ({path.relative_to(ROOT)})")
+    report.kernel_table(out, work.per_step(trace), settings.full_names)
+
+
+def _likeness(config: str, asked: str) -> tuple[bool, ...]:
+    """What two configs share, the weightiest first."""
+    shape, dtype, warmth, variant, *schedule = config.split("_")
+    shape_, dtype_, warmth_, variant_, *schedule_ = asked.split("_")
+    return (
+        variant == variant_,
+        variant.split("-")[0] == variant_.split("-")[0],  # compile of any mode, liger of any source
+        shape.count("x") == shape_.count("x"),  # --batched
+        schedule == schedule_,
+        warmth == warmth_,
+        shape == shape_,
+        dtype == dtype_,
+    )

@@ -1,0 +1,203 @@
+"""Events -> the work of one step: each GPU event tied to its launch, its op and its shapes, and the kernel table.
+
+Where a kernel belongs is decided by who launched it, not by when it ran: it counts to the step whose CPU side holds
+its launch, and to the innermost op around that launch.
+"""
+
+import re
+import statistics
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from common import names
+from common.events import Event, Trace
+
+GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "gpu_memset"))
+RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
+LAUNCH = re.compile(
+    r"^(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|Memcpy\w*Async|Memset\w*Async)"
+)
+LAUNCH_AMD = re.compile(r"^hip(ExtModuleLaunchKernel|ModuleLaunchKernel|MemcpyWithStream)")
+STEP = re.compile(r"^Profiler?Step#(\d+)$")
+
+
+@dataclass
+class Item:
+    """One piece of work: a GPU event, or on a trace without a GPU an op that does work itself."""
+
+    event: Event
+    us: float  # an op's time is without that of the working ops inside it
+    launch: Event | None
+    op: Event | None
+
+
+@dataclass
+class Row:
+    """The calls of one kernel by one op on one set of shapes, over all steps."""
+
+    name: str
+    family: str
+    origin: str
+    op: str  # that launched it; the launch itself where no op is around it, as in the replay of a graph
+    dims: list  # shapes of the op's inputs, in its own order
+    per_step: float
+    times: list[float] = field(repr=False)  # microseconds
+    share: float  # of the time of all rows
+
+    @property
+    def median_us(self) -> float:
+        return statistics.median(self.times)
+
+
+@dataclass
+class Steps:
+    """The work of a trace, per step: medians over the steps. Without steps in the file, all of it is one step.
+
+    A step's span reaches from its start, or the end of the step before if that is later, to its own end: the later of
+    its CPU end and its last GPU end. So a step that waits in the queue behind another is not charged for the wait.
+    """
+
+    numbers: list[int]  # of ProfilerStep#N
+    on_gpu: bool
+    rows: list[Row]  # in the order of their first launch, so that the table reads like the program
+    kernels: float  # on a trace without a GPU: working ops
+    copies: float
+    memsets: float
+    busy_us: float  # in which at least one GPU event runs
+    span_us: float
+    lost: list[Event]  # launches in the steps whose GPU event is not in the file
+    unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
+
+
+def per_step(trace: Trace) -> Steps:
+    """The kernel table of `trace` and the figures below it."""
+    marks = [(int(m[1]), e) for e in trace.events if e.cat == "user_annotation" and (m := STEP.match(e.name))]
+    marks.sort(key=lambda mark: mark[1].ts)
+    gpu = [e for e in trace.events if e.cat in GPU]
+    ops = [e for e in trace.events if e.cat == "cpu_op" and not names.COMPILE_ROWS.match(e.name)]
+    launches = [e for e in trace.events if e.cat in RUNTIME and (LAUNCH.match(e.name) or LAUNCH_AMD.match(e.name))]
+    on_gpu = bool(gpu or launches)
+    items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
+    starts = [step.ts for _, step in marks]
+
+    def step_of(event: Event) -> int | None:
+        i = bisect_right(starts, event.ts) - 1
+        return i if i >= 0 and event.ts < marks[i][1].end else None
+
+    inside: list[list[Item]] = [[] for _ in marks or [None]]  # type: ignore[list-item]
+    unlaunched = []
+    for item in items:
+        if on_gpu and launches and item.launch is None:  # launched before the recording began, and run in it
+            unlaunched.append(item.event)
+        elif not marks:
+            inside[0].append(item)
+        elif (step := step_of(item.launch or item.event)) is not None:
+            inside[step].append(item)
+    arrived = {_correlation(event) for event in gpu}
+    lost = [e for e in launches if _correlation(e) not in arrived and (not marks or step_of(e) is not None)]
+
+    copies = [sum(item.event.cat == "gpu_memcpy" for item in items) for items in inside]
+    memsets = [sum(item.event.cat == "gpu_memset" for item in items) for items in inside]
+    kernels = [len(items) - c - m for items, c, m in zip(inside, copies, memsets, strict=True)]
+    return Steps(
+        numbers=[number for number, _ in marks],
+        on_gpu=on_gpu,
+        rows=_rows(inside),
+        kernels=statistics.median(kernels),
+        copies=statistics.median(copies),
+        memsets=statistics.median(memsets),
+        busy_us=statistics.median(_busy(items) if on_gpu else sum(item.us for item in items) for items in inside),
+        span_us=statistics.median(_spans(inside, [step for _, step in marks])),
+        lost=lost,
+        unlaunched=unlaunched,
+    )
+
+
+def _rows(inside: list[list[Item]]) -> list[Row]:
+    groups: dict[tuple[str, str, str], list[Item]] = defaultdict(list)
+    for items in inside:
+        for item in sorted(items, key=lambda item: (item.launch or item.event).ts):
+            by = item.op or item.launch
+            groups[item.event.name, by.name if by else "", repr(_dims(item.op))].append(item)
+    total = sum(item.us for group in groups.values() for item in group)
+    rows = []
+    for (name, op, _), group in groups.items():
+        family, origin = names.classify(name)
+        times = [item.us for item in group]
+        share = sum(times) / total if total else 0.0
+        rows.append(Row(name, family, origin, op, _dims(group[0].op), len(group) / len(inside), times, share))
+    return rows
+
+
+def _dims(op: Event | None) -> list:
+    """The shapes of an op's tensor inputs, without the [] that record_shapes writes for a scalar."""
+    return [dims for dims in (op.args.dims or []) if dims] if op and op.args else []
+
+
+def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> list[Item]:
+    by_correlation = {_correlation(launch): launch for launch in launches}
+    around = _innermost(ops, launches)
+    items = []
+    for event in gpu:
+        launch = by_correlation.get(_correlation(event)) if _correlation(event) is not None else None
+        items.append(Item(event, event.dur, launch, around.get(id(launch))))
+    return items
+
+
+def _cpu_items(ops: list[Event]) -> list[Item]:
+    """The ops that do work themselves: those with no working op inside, and GEMMs, whose copy of the bias is inside.
+
+    Ops that only rewrite shape and stride are left out.
+    """
+    working = [op for op in ops if op.name not in names.METADATA_OPS]
+    around = _innermost(working)
+    inside: dict[int, float] = defaultdict(float)
+    for op in working:
+        if parent := around.get(id(op)):
+            inside[id(parent)] += op.dur
+    leaves = [op for op in working if id(op) not in inside or names.classify(op.name)[0] == names.GEMM]
+    return [Item(op, op.dur - inside.get(id(op), 0.0), None, op) for op in leaves]
+
+
+def _correlation(event: Event) -> int | str | None:
+    return event.args.correlation if event.args else None
+
+
+def _innermost(ops: list[Event], others: Iterable[Event] = ()) -> dict[int, Event]:
+    """id(event) -> the innermost op around it on its thread, for every op and every one of `others`."""
+    by_thread: dict[tuple, list[tuple[Event, bool]]] = defaultdict(list)
+    for events, is_op in ((ops, True), (others, False)):
+        for event in events:
+            by_thread[event.pid, event.tid].append((event, is_op))
+    around = {}
+    for rows in by_thread.values():
+        open_ops: list[Event] = []
+        for event, is_op in sorted(rows, key=lambda row: (row[0].ts, -row[0].dur)):
+            while open_ops and open_ops[-1].end <= event.ts:
+                open_ops.pop()
+            if open_ops:
+                around[id(event)] = open_ops[-1]
+            if is_op:
+                open_ops.append(event)
+    return around
+
+
+def _spans(inside: list[list[Item]], steps: list[Event]) -> list[float]:
+    spans, before = [], float("-inf")
+    for i, items in enumerate(inside):
+        around = [item.event for item in items] + steps[i : i + 1]
+        start = steps[i].ts if steps else min((event.ts for event in around), default=0.0)
+        end = max((event.end for event in around), default=0.0)
+        spans.append(end - max(start, before))
+        before = end
+    return spans
+
+
+def _busy(items: list[Item]) -> float:
+    busy, until = 0.0, float("-inf")
+    for event in sorted((item.event for item in items), key=lambda event: event.ts):
+        busy += max(0.0, event.end - max(until, event.ts))
+        until = max(until, event.end)
+    return busy
