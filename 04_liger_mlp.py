@@ -37,10 +37,11 @@ class SimpleGeGLUMLP(nn.Module):  # step 3's, for the weights and for the check
         return self.down_proj(F.gelu(self.gate_proj(x), approximate="tanh") * self.up_proj(x))
 
 
-def from_hub():
+def from_hub(on):
     # Stays at version 1, the articles': from version 2 on the layers are stateless and this call raises TypeError.
+    backend = "cpu" if on == "cpu" else None  # a torch built for CUDA takes a CUDA build even without a GPU
     try:
-        layer = get_kernel(hub.REPO, version=1).layers.LigerGEGLUMLP
+        layer = get_kernel(hub.REPO, version=1, backend=backend).layers.LigerGEGLUMLP
     except Exception as error:  # of a dozen kinds, from the network to the import
         raise hub.explain(error) from error
     if folder := hub.local_folder():
@@ -63,14 +64,14 @@ def load_layer(source, on):
     if source == "package":
         return from_package(on)
     try:
-        return from_hub()
+        return from_hub(on)
     except hub.Unavailable as why:
         if on == "cpu" and (why.no_build or why.unreachable):
-            raise lesson.NotHere(f"{why}. Either way the layer is Triton, which needs a GPU.") from why
+            raise lesson.NotHere(f"{why.reason}, and the layer is Triton, which needs a GPU.") from why
         if why.unreachable:
             try:
                 layer, variant, origin = from_package(on)
-                return layer, variant, f"{origin}, because {why}"
+                return layer, variant, f"{origin}, because {why.reason}"
             except device.CannotRun:
                 pass
         raise device.CannotRun(str(why)) from why

@@ -14,14 +14,14 @@ PACKAGE = "uv run --with liger-kernel 04_liger_mlp.py --source package"
 
 
 class Unavailable(Exception):
-    """The layer could not be loaded; the text says why in one line.
+    """The layer could not be loaded: the reason, and the way out.
 
     unreachable: the Hub did not answer. no_build: it has none for this machine.
     """
 
-    def __init__(self, text: str, unreachable: bool = False, no_build: bool = False) -> None:
-        super().__init__(text)
-        self.unreachable, self.no_build = unreachable, no_build
+    def __init__(self, reason: str, way_out: str = PACKAGE, unreachable: bool = False, no_build: bool = False) -> None:
+        super().__init__(f"{reason}; {way_out}")
+        self.reason, self.unreachable, self.no_build = reason, unreachable, no_build
 
 
 def local_folder() -> Path | None:
@@ -35,25 +35,32 @@ def explain(error: Exception) -> Unavailable:
     text, folder, status = str(error), local_folder(), _status(error)
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     if "Invalid LOCAL_KERNELS" in text:
-        return Unavailable(f"LOCAL_KERNELS is not of the form {REPO}=FOLDER")
+        return Unavailable(f"LOCAL_KERNELS is {os.environ['LOCAL_KERNELS']}", f"make it {REPO}=FOLDER")
     if folder and not folder.is_dir():
-        return Unavailable(f"LOCAL_KERNELS names a folder that does not exist: {folder}")
+        return Unavailable(f"LOCAL_KERNELS names a folder that does not exist, {folder}", "correct or unset it")
     if "Cannot find a build variant" in text:
         where = f"the folder {folder} (LOCAL_KERNELS)" if folder else f"{REPO} on the Hub"
-        return Unavailable(f"{where} has no build for this machine, its torch and its GPU", no_build=True)
+        return Unavailable(f"{where} has no build for this machine and its torch", no_build=True)
     if folder:
-        return Unavailable(f"LOCAL_KERNELS: {folder} does not load as a kernel ({first})")
+        return Unavailable(f"LOCAL_KERNELS names {folder}, which does not load ({first})", "correct or unset it")
     if constants.HF_HUB_OFFLINE:
-        return Unavailable(f"HF_HUB_OFFLINE is set and {REPO} is not in the cache; unset it, or {PACKAGE}", True)
+        reason = f"HF_HUB_OFFLINE is set and kernels finds no version 1 of {REPO} in the cache"
+        return Unavailable(reason, f"unset it, or {PACKAGE}", unreachable=True)
     if "not from a trusted publisher" in text:
-        return Unavailable(f"the Hub does not list the publisher of {REPO} as trusted, so it is not run; {PACKAGE}")
+        return Unavailable(f"the Hub does not list the publisher of {REPO} as trusted, so its code is not run")
+    if any("Illegal header value" in str(cause) for cause in _causes(error)):  # kernels 0.17.2 builds a bad user agent
+        reason = "the kernels library cannot ask the Hub while HF_HUB_DISABLE_TELEMETRY is set"
+        return Unavailable(reason, f"unset it, or {PACKAGE}", unreachable=True)
     if status == 429:
-        return Unavailable(f"the Hub limits requests from here (HTTP 429); wait, or hf auth login, or {PACKAGE}", True)
+        reason = "the Hub limits requests from here (HTTP 429)"
+        return Unavailable(reason, f"wait, or hf auth login, or {PACKAGE}", unreachable=True)
     if status:
-        return Unavailable(f"the Hub answered HTTP {status} for {REPO}; try later, or {PACKAGE}", status >= 500)
+        reason = f"the Hub answered HTTP {status} for {REPO}"
+        return Unavailable(reason, f"try later, or {PACKAGE}", unreachable=status >= 500)
     if any(isinstance(e, OSError) or type(e).__module__.startswith(("http", "requests")) for e in _causes(error)):
-        return Unavailable(f"{constants.ENDPOINT} cannot be reached; check network and proxy, or {PACKAGE}", True)
-    return Unavailable(f"{REPO} does not load ({first}); {PACKAGE}")
+        reason = f"{constants.ENDPOINT} cannot be reached"
+        return Unavailable(reason, f"check network and proxy, or {PACKAGE}", unreachable=True)
+    return Unavailable(f"{REPO} does not load ({first})")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

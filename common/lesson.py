@@ -1,11 +1,13 @@
 """The order of a lesson's run: session, then report on the file it wrote, then, without a GPU, on the recorded one."""
 
 import dataclasses
+import importlib.util
 import re
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 from common import device as machine
 from common import events, report, session, work
@@ -27,6 +29,15 @@ LOST = (
 
 class NotHere(Exception):
     """This variant cannot run on this machine, by no mistake of the reader's. The text says why in a line."""
+
+
+def load(name: str) -> ModuleType:
+    """A lesson's script as a module, by path: names that begin with a digit cannot be imported."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> None:
@@ -94,8 +105,9 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     if device == "cpu":
         report.line(out, f"Profiled on the CPU, because {why}.")
         _show_recorded(out, settings)
-    elif steps.lost or not steps.rows:
-        raise CannotRun(f"{len(steps.lost)} launches without a kernel, {len(steps.rows)} kernels in the table. {LOST}")
+    elif steps.lost or not (steps.on_gpu and steps.rows):
+        found = f"{len(steps.lost)} launches have no kernel" if steps.lost else "no GPU event at all"
+        raise CannotRun(f"{found} in {result.path}. {LOST}")
     _next(out, settings, result.path)
 
 

@@ -31,7 +31,7 @@ COMMANDS = [
     "03_simple_mlp.py",
     "03_simple_mlp.py --compile",
     "03_simple_mlp.py --compile max-autotune",
-    "04_liger_mlp.py",
+    "04_liger_mlp.py --source package",  # from the Hub where there is a network: the same layer
 ]
 
 

@@ -1,0 +1,105 @@
+"""What `uv run -m common show` prints: in a pipe, and in terminals of 80 and of 160 columns."""
+
+import ast
+import io
+import os
+import re
+
+from common import events, report, work
+
+import pytest
+from conftest import H200, ROOT, one_line, run
+from rich.console import Console
+
+COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
+READERS = ("events", "names", "work", "report", "__main__")
+
+
+def test_a_pipe_gets_a_line_a_row_without_colours_or_boxes():
+    done = run("-m", "common", "show", COMPILED)
+    assert (done.returncode, done.stderr) == (0, "")
+    heading, *rows, summary = done.stdout.splitlines()
+    headings = "kernel family origin launched by input shapes a step median us min..max us share"
+    assert heading.split() == headings.split()
+    assert len(rows) == 4 and done.stdout.isascii()
+    fused = re.match(r"(\S+) +(\S+) +(\S+) +(\S+) +(.*\]) +(\d+) +([\d.]+) +([\d.]+)\.\.([\d.]+) +(\d+)%$", rows[2])
+    name, family, origin, op, shapes, calls, median, low, high, share = fused.groups()
+    assert (name, family, origin, op) == ("triton_poi_fused__unsafe_view_gelu_mul_0", "elementwise", "Inductor", name)
+    assert (shapes, calls) == ("[64,128,3072] [8192,3072]", "1")
+    assert float(low) <= float(median) <= float(high) and 0 < int(share) < 100
+    assert re.match(
+        r"A step: 4 kernels, 0 copies, 2 memsets; GPU busy .* us of .* us \(\d+%\); median of 3 steps\.$", summary
+    )
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+@pytest.mark.parametrize("full_names", [False, True])
+def test_a_terminal_loses_no_letter_of_a_name_at_any_width(width, full_names):
+    out = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, highlight=False)
+    steps = work.per_step(events.read(H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_eager.json.gz"))
+    report.kernel_table(out, steps, full_names)
+    text = out.file.getvalue()
+    assert max(len(line.rstrip("\n")) for line in text.splitlines()) <= width
+    assert "…" not in text
+    column = "".join(line[: line.find("  ")] if "  " in line else line for line in text.splitlines()).replace(" ", "")
+    assert "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT" in column
+    assert ("at::native::vectorized_elementwise_kernel<8,at::native::GeluCUDAKernelImpl(" in column) == full_names
+    assert "[8192,768]" in text.replace("\n", "") and "GPU busy" in text
+
+
+def test_full_names_are_full():
+    done = run("-m", "common", "show", COMPILED.parent / "64x128x768x3072_bf16_warm_eager.json.gz", "--full-names")
+    assert "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "No such file"),
+        (b"", "not a whole trace"),
+        (b"{}", "not a whole trace"),
+        (b"\x1f\x8bxx", "cut off or damaged"),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_line(tmp_path, content, says):
+    path = tmp_path / "trace.json"
+    if content is not None:
+        path.write_bytes(content)
+    done = run("-m", "common", "show", path)
+    assert done.returncode == 1 and says in one_line(done.stderr) and not done.stdout
+
+
+def test_a_folder_is_refused_in_one_line(tmp_path):
+    done = run("-m", "common", "show", tmp_path)
+    assert done.returncode == 1 and "directory" in one_line(done.stderr).lower()
+
+
+def test_readers_never_import_torch():
+    heavy = {"torch", "triton", "kernels", "numpy"}
+    for name in READERS:
+        tree = ast.parse((ROOT / "common" / f"{name}.py").read_text())
+        imported = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                imported |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                imported |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+        assert not heavy & {module.split(".")[0] for module in imported}, name
+        ours = {module.split(".")[1] for module in imported if module.startswith("common.")}
+        assert ours <= {*READERS, "Row", "Steps"}, f"{name} imports {ours}"
+    done = run("-c", f"import sys, common.__main__; print(sorted({heavy} & set(sys.modules)))")
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX pipes")
+def test_a_closed_pipe_is_no_traceback():
+    done = run("-c", f"import os; os.system('{{}} -m common show {COMPILED} | head -n 1'.format(os.sys.executable))")
+    assert done.stderr == "" and done.stdout.startswith("kernel")
+
+
+def test_the_readmes_table_is_what_its_command_prints():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
+    report.kernel_table(out, work.per_step(events.read(COMPILED)))
+    assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
+    assert "\n".join(f"    {line}".rstrip() for line in out.file.getvalue().splitlines()) in text
