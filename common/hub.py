@@ -4,6 +4,8 @@ The `kernels` library's own errors often name another cause: without a network, 
 """
 
 import os
+import socket
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from huggingface_hub import constants
 
 REPO = "kernels-community/liger-kernels"
 PACKAGE = "uv run --with liger-kernel 04_liger_mlp.py --source package"
+NETWORK = (ConnectionError, TimeoutError, socket.gaierror, ssl.SSLError)
 
 
 class Unavailable(Exception):
@@ -48,16 +51,20 @@ def explain(error: Exception) -> Unavailable:
         return Unavailable(reason, f"unset it, or {PACKAGE}", unreachable=True)
     if "not from a trusted publisher" in text:
         return Unavailable(f"the Hub does not list the publisher of {REPO} as trusted, so its code is not run")
-    if any("Illegal header value" in str(cause) for cause in _causes(error)):  # kernels 0.17.2 builds a bad user agent
-        reason = "the kernels library cannot ask the Hub while HF_HUB_DISABLE_TELEMETRY is set"
-        return Unavailable(reason, f"unset it, or {PACKAGE}", unreachable=True)
+    if any("Illegal header value" in str(cause) for cause in _causes(error)):  # kernels 0.17.2 ends its user agent in ;
+        reason = "kernels cannot ask the Hub with telemetry off (HF_HUB_DISABLE_TELEMETRY, DO_NOT_TRACK)"
+        return Unavailable(reason, f"set HF_HUB_USER_AGENT_ORIGIN=lesson too, or {PACKAGE}", unreachable=True)
     if status == 429:
         reason = "the Hub limits requests from here (HTTP 429)"
         return Unavailable(reason, f"wait, or hf auth login, or {PACKAGE}", unreachable=True)
+    if status in (401, 403):
+        return Unavailable(
+            f"the Hub refused this login (HTTP {status})", f"unset HF_TOKEN or hf auth login, or {PACKAGE}"
+        )
     if status:
         reason = f"the Hub answered HTTP {status} for {REPO}"
         return Unavailable(reason, f"try later, or {PACKAGE}", unreachable=status >= 500)
-    if any(isinstance(e, OSError) or type(e).__module__.startswith(("http", "requests")) for e in _causes(error)):
+    if any(isinstance(cause, NETWORK) or type(cause).__module__.startswith("http") for cause in _causes(error)):
         reason = f"{constants.ENDPOINT} cannot be reached"
         return Unavailable(reason, f"check network and proxy, or {PACKAGE}", unreachable=True)
     return Unavailable(f"{REPO} does not load ({first})")

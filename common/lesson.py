@@ -57,6 +57,8 @@ def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], W
         text = str(error)
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in text:
             _fail(settings, f"out of memory, use smaller sizes ({text.splitlines()[0]})")
+        if "active driver" in text:  # a layer that LOCAL_KERNELS names, say
+            _fail(settings, "this layer is Triton, which needs a GPU")
         if settings.mode and isinstance(error, torch._dynamo.exc.TorchDynamoException):
             _fail(settings, f"torch.compile failed, run without --compile ({_cause(text)})")
         raise
@@ -86,7 +88,8 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     torch.manual_seed(0)
     try:
         with torch.no_grad():
-            load = build(device, machine.DTYPES[settings.dtype])
+            with session.quiet():
+                load = build(device, machine.DTYPES[settings.dtype])
             settings = dataclasses.replace(settings, variant=load.variant or settings.variant)
             report.line(out, _environment(settings, device))
             if load.layer:

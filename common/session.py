@@ -51,7 +51,7 @@ def run(settings: Settings, device: str, load: Workload) -> Result:
 
     Raises CannotRun where the output is wrong or the trace could not be written.
     """
-    with _quiet(), _visible_cpp_kernels(settings, device):
+    with quiet(), _visible_cpp_kernels(settings, device):
         if settings.warm:
             first_s = _warm_up(load.forward, device)
             errors = _check(settings, load)
@@ -78,7 +78,7 @@ def run(settings: Settings, device: str, load: Workload) -> Result:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without the profiler's own lines and torch's logs and warnings: a lesson's reader can act on none of them."""
     before = os.environ.get("KINETO_LOG_LEVEL")
     os.environ["KINETO_LOG_LEVEL"] = "99"

@@ -41,7 +41,7 @@ def written(folder):
 
 
 def assert_ran(done, out, variant, origin):
-    assert done.returncode == 0 and origin in done.stdout.splitlines()
+    assert (done.returncode, done.stderr) == (0, "") and origin in done.stdout.splitlines()
     assert re.search(r"^numerics: relative error \S+ against fp32, \S+ against eager", done.stdout, re.MULTILINE)
     stem = f"04_liger_mlp/1x4x16x32_bf16_warm_{variant}_cpu"
     assert written(out) == {f"{stem}.json", f"{stem}.txt"}
@@ -79,6 +79,18 @@ def test_local_kernels_replaces_the_hub(tmp_path, ladder):
 
 
 @on_a_cpu
+def test_a_local_triton_build_on_a_cpu_is_one_line(tmp_path, ladder):
+    with serve() as server:
+        server.write(tmp_path)
+    build = tmp_path / "build" / "torch-cpu"
+    layers = (build / "layers.py").read_text()
+    says = 'raise RuntimeError("0 active drivers ([]). There should only be one.")'  # as Triton does
+    (build / "layers.py").write_text(re.sub("return .*", says, layers))
+    done = ladder(server, LOCAL_KERNELS=f"{REPO}={build}")
+    assert done.returncode == 1 and "Triton, which needs a GPU" in one_line(done.stderr)
+
+
+@on_a_cpu
 @pytest.mark.parametrize(
     ("knobs", "env", "status", "says"),
     [
@@ -86,10 +98,13 @@ def test_local_kernels_replaces_the_hub(tmp_path, ladder):
         pytest.param({}, {"LOCAL_KERNELS": "/no/such"}, 1, f"make it {REPO}=FOLDER", id="local malformed"),
         pytest.param({"trusted": False}, {}, 1, "not list the publisher", id="untrusted"),
         pytest.param({"status": 429}, {}, 0, "limits requests from here (HTTP 429)", id="429"),
+        pytest.param({"status": 401}, {}, 1, "refused this login (HTTP 401)", id="401"),
         pytest.param({"status": 503}, {}, 0, "answered HTTP 503", id="503"),
         pytest.param({"build": "torch-cuda"}, {}, 0, "no build for this machine", id="no build"),
         # kernels 0.17.2 then ends its user agent in "; ", which the HTTP client refuses to send.
-        pytest.param({}, {"HF_HUB_DISABLE_TELEMETRY": "1"}, 0, "HF_HUB_DISABLE_TELEMETRY is set", id="no telemetry"),
+        pytest.param(
+            {}, {"HF_HUB_DISABLE_TELEMETRY": "1"}, 0, "with telemetry off (HF_HUB_DISABLE_TELEMETRY", id="no telemetry"
+        ),
         pytest.param({}, NO_HUB, 0, f"{NO_HUB['HF_ENDPOINT']} cannot be reached", id="no network"),
         pytest.param({}, {"HF_HUB_OFFLINE": "1"}, 0, "HF_HUB_OFFLINE is set", id="offline"),
     ],
@@ -157,8 +172,9 @@ def test_on_a_gpu_without_the_package_the_way_out_is_named(load_layer, monkeypat
         (ValueError(f"Kernel repository '{REPO}' is not from a trusted publisher."), "publisher .* not run"),
         (FileNotFoundError(f"Cannot find a build variant for this system in {REPO}"), "no build for this machine"),
         (TypeError("no such layer"), "does not load .no such layer"),
+        (PermissionError(13, "Permission denied", "/cache"), "does not load .*Permission denied"),
     ],
-    ids=["untrusted", "no build", "another"],
+    ids=["untrusted", "no build", "another", "cache"],
 )
 def test_on_a_gpu_the_hubs_own_answer_is_final(load_layer, error, says):
     with pytest.raises(CannotRun, match=says):
