@@ -1,6 +1,7 @@
 """A kernel or op name -> what it does (family), who made it (origin), and a short form of it."""
 
 import re
+from functools import cache
 
 GEMM, ATTENTION, ELEMENTWISE, REDUCTION = "gemm", "attention", "elementwise", "reduction"
 COPY, MEMSET, COMMUNICATION, OTHER = "copy", "memset", "communication", "other"
@@ -74,6 +75,7 @@ COMPILE_ROWS = re.compile(
 )
 
 
+@cache
 def classify(name: str) -> tuple[str, str]:
     """(family, origin); origin is "" where the name does not tell."""
     return next((family, origin) for pattern, family, origin in _RULES if pattern.search(name))

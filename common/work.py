@@ -8,14 +8,13 @@ import re
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
+from operator import attrgetter
 
 from common import names
-from common.events import Event, Trace
+from common.events import GPU, RUNTIME, Event, Scalar, Trace, parsed
 
-GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "gpu_memset"))
-RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
 LAUNCH = re.compile(
     r"^(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|Memcpy\w*Async|Memset\w*Async)"
 )
@@ -76,8 +75,8 @@ def per_step(trace: Trace) -> Steps:
     marks = [(int(m[1]), e) for e in trace.events if e.cat == "user_annotation" and (m := STEP.match(e.name))]
     marks.sort(key=lambda mark: mark[1].ts)
     gpu = [e for e in trace.events if e.cat in GPU]
-    ops = [e for e in trace.events if e.cat == "cpu_op" and not names.COMPILE_ROWS.match(e.name)]
-    launches = [e for e in trace.events if e.cat in RUNTIME and (LAUNCH.match(e.name) or LAUNCH_AMD.match(e.name))]
+    ops = [e for e in trace.events if e.cat == "cpu_op" and not _is_bookkeeping(e.name)]
+    launches = [e for e in trace.events if e.cat in RUNTIME and _is_launch(e.name)]
     on_gpu = bool(gpu or launches)
     items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
     starts = [step.ts for _, step in marks]
@@ -116,11 +115,12 @@ def per_step(trace: Trace) -> Steps:
 
 
 def _rows(inside: list[list[Item]]) -> list[Row]:
-    groups: dict[tuple[str, str, str], list[Item]] = defaultdict(list)
+    groups: dict[tuple[str, str, bytes], list[Item]] = defaultdict(list)
     for items in inside:
         for item in sorted(items, key=lambda item: (item.launch or item.event).ts):
             by = item.op or item.launch
-            groups[item.event.name, by.name if by else "", repr(_dims(item.op))].append(item)
+            shapes = bytes(item.op.args.dims) if item.op and item.op.args else b""
+            groups[item.event.name, by.name if by else "", shapes].append(item)
     total = sum(item.us for group in groups.values() for item in group)
     rows = []
     for (name, op, _), group in groups.items():
@@ -133,7 +133,7 @@ def _rows(inside: list[list[Item]]) -> list[Row]:
 
 def _dims(op: Event | None) -> list:
     """The shapes of an op's tensor inputs, without the [] that record_shapes writes for a scalar."""
-    return [dims for dims in (op.args.dims or []) if dims] if op and op.args else []
+    return [dims for dims in parsed(bytes(op.args.dims)) if dims] if op and op.args else []
 
 
 def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> list[Item]:
@@ -152,7 +152,7 @@ def _cpu_items(ops: list[Event]) -> list[Item]:
     Ops that only rewrite shape and stride are left out.
     """
     working = [op for op in ops if op.name not in names.METADATA_OPS]
-    around = _innermost(working)
+    around = _innermost(working, working)
     inside: dict[int, float] = defaultdict(float)
     for op in working:
         if parent := around.get(id(op)):
@@ -161,26 +161,46 @@ def _cpu_items(ops: list[Event]) -> list[Item]:
     return [Item(op, op.dur - inside.get(id(op), 0.0), None, op) for op in leaves]
 
 
-def _correlation(event: Event) -> int | str | None:
+def _correlation(event: Event) -> Scalar:
     return event.args.correlation if event.args else None
 
 
-def _innermost(ops: list[Event], others: Iterable[Event] = ()) -> dict[int, Event]:
-    """id(event) -> the innermost op around it on its thread, for every op and every one of `others`."""
-    by_thread: dict[tuple, list[tuple[Event, bool]]] = defaultdict(list)
-    for events, is_op in ((ops, True), (others, False)):
+@cache
+def _is_launch(name: str) -> bool:
+    return LAUNCH.match(name) is not None
+
+
+@cache
+def _is_bookkeeping(name: str) -> bool:
+    return names.COMPILE_ROWS.match(name) is not None
+
+
+def _innermost(ops: list[Event], points: list[Event]) -> dict[int, Event]:
+    """id(point) -> the innermost op around it on its thread, other than itself."""
+    by_thread: dict[tuple, tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
+    for which, events in enumerate((ops, points)):
         for event in events:
-            by_thread[event.pid, event.tid].append((event, is_op))
+            by_thread[event.pid, event.tid][which].append(event)
     around = {}
-    for rows in by_thread.values():
+    for inner, asked in by_thread.values():
+        if not asked:
+            continue
+        for events in (inner, asked):  # by start, and the longer first: two fast sorts
+            events.sort(key=attrgetter("dur"), reverse=True)
+            events.sort(key=attrgetter("ts"))
         open_ops: list[Event] = []
-        for event, is_op in sorted(rows, key=lambda row: (row[0].ts, -row[0].dur)):
-            while open_ops and open_ops[-1].end <= event.ts:
+        i, n = 0, len(inner)
+        for point in asked:
+            while i < n and (inner[i].ts < point.ts or (inner[i].ts == point.ts and inner[i].dur > point.dur)):
+                op = inner[i]
+                while open_ops and open_ops[-1].ts + open_ops[-1].dur <= op.ts:
+                    open_ops.pop()
+                open_ops.append(op)
+                i += 1
+            while open_ops and open_ops[-1].ts + open_ops[-1].dur <= point.ts:
                 open_ops.pop()
             if open_ops:
-                around[id(event)] = open_ops[-1]
-            if is_op:
-                open_ops.append(event)
+                around[id(point)] = open_ops[-1]
     return around
 
 

@@ -12,7 +12,7 @@ from conftest import H200, ROOT, one_line, run
 from rich.console import Console
 
 COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
-READERS = ("events", "names", "work", "report", "__main__")
+READERS = ("events", "repair", "names", "work", "report", "__main__")
 
 
 def test_a_pipe_gets_a_line_a_row_without_colours_or_boxes():
@@ -56,8 +56,10 @@ def test_full_names_are_full():
     ("content", "says"),
     [
         (None, "No such file"),
-        (b"", "not a whole trace"),
-        (b"{}", "not a whole trace"),
+        (b"", "an empty file"),
+        (b"{}", "no list of events"),
+        (b"\x7fELF\x00\xff", "no list of events"),
+        (b'{"traceEvents": [{"ph"', "no event in it can be read"),
         (b"\x1f\x8bxx", "cut off or damaged"),
     ],
 )

@@ -5,6 +5,7 @@ from pathlib import Path
 from common import events, work
 from common.events import Args, Event, Trace
 
+import msgspec
 import pytest
 from conftest import H200, ROOT
 
@@ -71,7 +72,8 @@ def test_steps_that_queue_on_the_gpu_are_not_charged_for_the_wait():
 def x(
     cat: str, name: str, ts: float, dur: float, id_: int | None = None, dims: list | None = None, tid: int = 1
 ) -> Event:
-    return Event(ph="X", cat=cat, name=name, pid=1, tid=tid, ts=ts, dur=dur, args=Args(correlation=id_, dims=dims))
+    args = Args(correlation=id_, dims=msgspec.Raw(msgspec.json.encode(dims or [])))
+    return Event(ph="X", cat=cat, name=name, pid=1, tid=tid, ts=ts, dur=dur, args=args)
 
 
 def two_steps(*extra: Event) -> work.Steps:
