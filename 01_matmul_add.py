@@ -33,11 +33,9 @@ def fn(x, w, b):
 def stated_work(batch, n, itemsize, compiled):
     gemm, matrix = 2 * batch * n**3, batch * n**2 * itemsize
     if compiled:  # one addmm: x, w and b in, the sum out. What the GPU really moves for it, the trace tells.
-        return [{"role": "addmm", "flops": gemm, "bytes": 4 * matrix}]
-    return [
-        {"role": "matmul", "flops": gemm, "bytes": 3 * matrix},
-        {"role": "add", "flops": batch * n**2, "bytes": 3 * matrix},
-    ]
+        return [{"role": "addmm", "family": "gemm", "flops": gemm, "bytes": 4 * matrix}]
+    matmul = {"role": "matmul", "family": "gemm", "flops": gemm, "bytes": 3 * matrix}
+    return [matmul, {"role": "add", "family": "elementwise", "flops": batch * n**2, "bytes": 3 * matrix}]
 
 
 def main():

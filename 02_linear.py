@@ -24,7 +24,8 @@ from torch import nn
 def stated_work(batch, in_dim, out_dim, itemsize):
     # In: x [batch, in], weight [out, in], bias [out]. Out: y [batch, out]. The bias's batch * out adds are not counted.
     numbers = batch * in_dim + out_dim * in_dim + out_dim + batch * out_dim
-    return [{"role": "linear", "flops": 2 * batch * in_dim * out_dim, "bytes": itemsize * numbers}]
+    flops = 2 * batch * in_dim * out_dim
+    return [{"role": "linear", "family": "gemm", "flops": flops, "bytes": itemsize * numbers}]
 
 
 def main():

@@ -40,11 +40,18 @@ class SimpleGeGLUMLP(nn.Module):
 
 
 def stated_work(rows, dim, hidden, itemsize, fused):
-    gemm = {"flops": 2 * rows * dim * hidden, "bytes": itemsize * (rows * dim + dim * hidden + rows * hidden)}
+    size = itemsize * (rows * dim + dim * hidden + rows * hidden)
+    gemm = {"family": "gemm", "flops": 2 * rows * dim * hidden, "bytes": size}
     n, wide = rows * hidden, rows * hidden * itemsize
-    apart = [{"role": "gelu", "flops": 9 * n, "bytes": 2 * wide}, {"role": "mul", "flops": n, "bytes": 3 * wide}]
-    together = [{"role": "fused", "flops": 10 * n, "bytes": 3 * wide}]  # the GELU's result never goes to memory
-    return [{"role": "gate", **gemm}, {"role": "up", **gemm}, *(together if fused else apart), {"role": "down", **gemm}]
+    gelu = {"role": "gelu", "family": "elementwise", "flops": 9 * n, "bytes": 2 * wide}
+    mul = {"role": "mul", "family": "elementwise", "flops": n, "bytes": 3 * wide}
+    both = {"role": "fused", "family": "elementwise", "flops": 10 * n, "bytes": 3 * wide}  # without the trip to memory
+    return [
+        {"role": "gate", **gemm},
+        {"role": "up", **gemm},
+        *([both] if fused else [gelu, mul]),
+        {"role": "down", **gemm},
+    ]
 
 
 def main():

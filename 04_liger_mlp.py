@@ -78,12 +78,10 @@ def load_layer(source, on):
 
 
 def stated_work(rows, dim, hidden, itemsize):
-    gemm = {"flops": 2 * rows * dim * hidden, "bytes": itemsize * (rows * dim + dim * hidden + rows * hidden)}
-    fused = {
-        "role": "fused",
-        "flops": 10 * rows * hidden,
-        "bytes": 3 * rows * hidden * itemsize,
-    }  # gate and up in, their GeGLU out
+    size = itemsize * (rows * dim + dim * hidden + rows * hidden)
+    gemm = {"family": "gemm", "flops": 2 * rows * dim * hidden, "bytes": size}
+    n = rows * hidden  # of gate and of up, which are read, and of their GeGLU, which is written
+    fused = {"role": "fused", "family": "elementwise", "flops": 10 * n, "bytes": 3 * n * itemsize}
     return [{"role": "gate", **gemm}, {"role": "up", **gemm}, fused, {"role": "down", **gemm}]
 
 

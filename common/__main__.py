@@ -1,28 +1,53 @@
-"""Ask a trace file: uv run -m common show TRACE."""
+"""Ask trace files of torch.profiler: uv run -m common VERB TRACE."""
 
 import argparse
+import json
+import os
 import sys
 from pathlib import Path
 
-from common import events, report, work
+from common import events, guess, report
+
+H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
+EXAMPLES = {
+    "show": f"uv run -m common show {H200}_eager.json.gz --guess gemm=3,elementwise=2",
+    "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
+}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="uv run -m common", description="Ask a trace file of the torch profiler.")
+    parser = argparse.ArgumentParser(prog="uv run -m common", description="Ask trace files of torch.profiler.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    show = verbs.add_parser(
-        "show",
-        help="the kernel table of one step",
-        epilog="example: uv run -m common show traces/recorded/h200/02_linear/1024x32x64_bf16_warm_eager.json.gz",
-    )
-    show.add_argument("trace", type=Path, metavar="TRACE", help="a .json or .json.gz file")
-    show.add_argument("--full-names", "--full_names", action="store_true", help="kernel names in full")
+    show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
+    show.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
+    show.add_argument("--guess", type=guess.argument, metavar="GUESS", help="5, or gemm=3,elementwise=2")
+    compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
+    compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
     args = parser.parse_args()
+    if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
+        compare.error("give it two traces, or up to 26")
     try:
-        report.kernel_table(report.console(), work.per_step(events.read(args.trace)), args.full_names)
+        traces = [report.read(path) for path in args.traces]
+        out = report.console()
+        if args.json:
+            as_json = report.as_json if args.verb == "show" else report.compared_as_json
+            print(json.dumps(as_json(args.traces, traces), indent=1))
+        elif args.verb == "show":
+            report.show(out, traces[0], args.full_names, args.guess)
+        else:
+            report.compared(out, args.traces, traces, args.full_names)
     except events.TraceError as error:
         report.error(str(error))
         sys.exit(1)
+    except BrokenPipeError:  # `| head`: what was asked for has been read
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:
+    verb = verbs.add_parser(name, help=does, description=does, epilog=f"example: {EXAMPLES[name]}", allow_abbrev=False)
+    verb.add_argument("--full-names", "--full_names", action="store_true", help="print kernel names in full")
+    verb.add_argument("--json", action="store_true", help="the same as JSON")
+    return verb
 
 
 if __name__ == "__main__":

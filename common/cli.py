@@ -5,6 +5,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from common import guess
+from common.guess import Guess
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # of torch.compile
 DEFAULT_SCHEDULE = (1, 1, 3)
 MOST_STEPS = 1000  # a trace of more is no lesson, and a mistyped schedule would run for hours
@@ -25,6 +28,8 @@ class Settings:
     ceilings: bool
     full_names: bool
     out: Path
+    guess: Guess | None
+    question: tuple[str, ...]  # what to guess, from the lesson's docstring
 
     @property
     def shape(self) -> str:
@@ -69,13 +74,16 @@ def lesson_parser(
     warmth.add_argument(
         "--cold", dest="warm", action="store_false", help=f"profile the very first runs{usual.get(False, '')}"
     )
-    parser.set_defaults(warm=warm, size_names=tuple(sizes), variant=variant, compile=None)
+    parser.set_defaults(warm=warm, size_names=tuple(sizes), variant=variant, compile=None, question=_question(doc))
     steps = "steps of the profiler, default 1,1,3"
     parser.add_argument(
         "--schedule", type=_schedule, default=DEFAULT_SCHEDULE, metavar="WAIT,WARMUP,ACTIVE", help=steps
     )
     parser.add_argument(
         *spellings("no_ceilings"), dest="ceilings", action="store_false", help="do not measure copy and GEMM speed"
+    )
+    parser.add_argument(
+        "--guess", type=guess.argument, metavar="GUESS", help="what a step puts on the GPU: 5, or gemm=3,elementwise=2"
     )
     parser.add_argument(*spellings("full_names"), action="store_true", help="print kernel names in full")
     parser.add_argument(
@@ -102,6 +110,8 @@ def parse(
         ceilings=args.ceilings,
         full_names=args.full_names,
         out=args.out,
+        guess=args.guess,
+        question=args.question,
     )
     return settings, args
 
@@ -109,6 +119,11 @@ def parse(
 def spellings(name: str) -> list[str]:
     """`in_dim` as the articles write it, `--in_dim`, and as other tools do, `--in-dim`."""
     return list(dict.fromkeys(("--" + name, "--" + name.replace("_", "-"))))
+
+
+def _question(doc: str) -> tuple[str, ...]:
+    """The points of "Guess before you run it" in a lesson's docstring, which are lines that begin with a dash."""
+    return tuple(line for line in doc.splitlines() if line.startswith("- "))
 
 
 def _size(text: str) -> int:

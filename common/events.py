@@ -8,6 +8,7 @@ the events that a reader here uses. Another writer's file is decoded in one go.
 
 import gc
 import gzip
+import re
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -23,6 +24,7 @@ RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
 KEPT = GPU | RUNTIME | {"cpu_op", "user_annotation"}  # the categories that a reader here uses
 PIECE = 4 << 20  # bytes of text at a time
 SEPARATOR = b"\n  },\n  {"  # between two events of kineto's; no string holds it, for newlines are escaped there
+EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 # Bounds against files made to burst: this much text without a separator, and this many events, take about 2 GB.
 MOST_TEXT = 512 << 20
 MOST_EVENTS = 6_000_000
@@ -184,21 +186,20 @@ def read(path: Path, tick: Callable[[int], object] = lambda done: None) -> Trace
 def _read(path: Path, tick: Callable[[int], object]) -> Trace:
     trace, text, offset, head = Trace(), bytearray(), 0, None
     for chunk in _chunks(path, trace, tick):
+        fresh = max(0, len(text) - len(SEPARATOR))  # what is before this has been searched
         text += chunk
-        if head is None:
-            start = _start_of_events(text)
-            if start is None:
-                _bound(text)
-                continue
-            head, offset = bytes(text[:start]), start
+        if head is None and (start := _start_of_events(text, fresh)) is not None:
+            head, offset, fresh = bytes(text[:start]), start, 0
             del text[:start]
-        cut = text.rfind(SEPARATOR)
+        cut = text.rfind(SEPARATOR, fresh) if head is not None else -1
         if cut >= 0:
             cut += SEPARATOR.index(b",")
             _decode(trace, bytes(text[:cut]), offset)
             del text[: cut + 1]
             offset += cut + 1
-        _bound(text)
+        if len(text) > MOST_TEXT:
+            most = f"{MOST_TEXT >> 20} MB of text without an end of an event"
+            raise TraceError(f"{most}: not a trace of the torch profiler")
     if head is None:
         what = trace.set_aside[0].what if trace.set_aside else 'no list of events ("traceEvents") in it'
         raise TraceError(what if text.strip() or trace.set_aside else "an empty file")
@@ -223,18 +224,12 @@ def _chunks(path: Path, trace: Trace, tick: Callable[[int], object]):
             tick(file.tell())
 
 
-def _bound(text: bytearray) -> None:
-    if len(text) > MOST_TEXT:
-        raise TraceError(f"{MOST_TEXT >> 20} MB of text without an end of an event: not a trace of the torch profiler")
-
-
-def _start_of_events(text: bytearray) -> int | None:
+def _start_of_events(text: bytearray, fresh: int) -> int | None:
     """Behind the [ of the events, or None where that is not reached yet."""
-    if text.lstrip()[:1] == b"[":
-        return text.index(b"[") + 1
-    key = text.find(b'"traceEvents"')
-    start = text.find(b"[", key) if key >= 0 else -1
-    return start + 1 if start >= 0 else None
+    if bare := re.match(rb"\s{0,999}\[", text):
+        return bare.end()
+    key = EVENTS.search(text, fresh)
+    return key.end() if key else None
 
 
 def _decode(trace: Trace, piece: bytes, offset: int) -> None:
@@ -281,4 +276,6 @@ def _salvage(trace: Trace, piece: bytes, offset: int) -> list[Event]:
             trace.put_aside("events whose broken text was mended", f"byte {offset + start}", 1)
         except UNREADABLE:
             trace.put_aside("events whose text is broken or cut off", f"byte {offset + start}", 1)
+    if not events and piece.strip(b" \t\r\n,]}"):
+        trace.put_aside("events whose text is broken or cut off", f"byte {offset}")
     return events

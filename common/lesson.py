@@ -99,12 +99,15 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     except NotHere as reason:
         report.line(out, _environment(settings, device))
         report.line(out, f"This cannot run here: {reason}")
+        _ask(out, settings)
         _show_recorded(out, settings)
         return
-    steps = work.per_step(events.read(result.path))
     report.line(out, _numerics(settings, result))
-    report.line(out, _times(result, steps))
-    report.kernel_table(out, steps, settings.full_names)
+    trace = events.read(result.path)
+    report.line(out, _times(result, work.per_step(trace)))
+    _ask(out, settings)
+    # Without a GPU the guess, which is about one, is set against the recorded trace.
+    steps = report.show(out, trace, settings.full_names, settings.guess if device == "cuda" else None)
     if device == "cpu":
         report.line(out, f"Profiled on the CPU, because {why}.")
         _show_recorded(out, settings)
@@ -134,6 +137,15 @@ def _times(result: Result, steps: Steps) -> str:
     return f"one forward: {report.us(result.unprofiled_us)} us (median of {result.repeats}, {clock}); {tax}"
 
 
+def _ask(out: Console, settings: Settings) -> None:
+    """The lesson's question, where the reader has not answered it yet."""
+    if settings.guess is None:
+        report.line(out, "\nYour guess, before you look (--guess gemm=3,elementwise=2 has it checked)?")
+        for point in settings.question:
+            report.line(out, point)
+        report.line(out, "")
+
+
 def _next(out: Console, settings: Settings, path: Path) -> None:
     later = sorted(path.name for path in ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
     then = f"{settings.lesson}.py --compile" if settings.variant == "eager" else later[0] if later else ""
@@ -152,10 +164,10 @@ def _show_recorded(out: Console, settings: Settings) -> None:
         return
     path = max(paths, key=lambda path: _likeness(path.name.removesuffix(".json.gz"), asked))
     trace, got = events.read(path), path.name.removesuffix(".json.gz")
-    gpu = (trace.lesson or {}).get("device", path.parent.parent.name)
+    gpu = trace.lesson.get("device", path.parent.parent.name)
     what = "the same command" if got == asked else f"{got}, the nearest that was recorded to {asked}"
     report.line(out, f"\nRecorded on one {gpu}: {what} ({path.relative_to(ROOT)})")
-    report.kernel_table(out, work.per_step(trace), settings.full_names)
+    report.show(out, trace, settings.full_names, settings.guess)
 
 
 def _likeness(config: str, asked: str) -> tuple[bool, ...]:

@@ -1,18 +1,22 @@
-"""What the terminal says. The only module that prints."""
+"""What the terminal says, and --json. The only module that prints."""
 
 import sys
+import time
+from pathlib import Path
+from typing import Any
 
-from common import names
-from common.work import Row, Steps
+from common import compare, events, guess, names, roofline, tables, work
+from common.compare import Side
+from common.events import Trace
+from common.guess import Guess
+from common.tables import count, plural, us
+from common.work import Steps
 
-from rich import box
-from rich.console import Console, Group
+from rich.console import Console
 from rich.markup import escape
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.progress import Progress
 
-WIDE = 110  # columns of a terminal from which every figure gets a column of its own
+PATIENCE_S = 2
 UNBOUNDED = 10_000  # columns of a pipe or a file, where a row stays on one line
 
 
@@ -31,67 +35,58 @@ def error(text: str) -> None:
     print(" ".join(text.split()), file=sys.stderr)
 
 
-def kernel_table(out: Console, steps: Steps, full_names: bool = False) -> None:
-    """The work of one step, in launch order, and the figures below it."""
+def read(path: Path) -> Trace:
+    """The trace in `path`, with a progress bar on standard error once that takes seconds. Raises TraceError."""
+    start = time.monotonic()
+    bars: list[Progress] = []
+
+    def tick(done: int) -> None:
+        if not bars and time.monotonic() - start > PATIENCE_S:
+            bar = Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+            bar.add_task(f"reading {path.name}", total=path.stat().st_size)
+            bar.start()
+            bars.append(bar)
+        for bar in bars:
+            bar.update(bar.task_ids[0], completed=done)
+
+    try:
+        return events.read(path, tick)
+    finally:
+        for bar in bars:
+            bar.stop()
+
+
+def show(out: Console, trace: Trace, full_names: bool = False, guessed: Guess | None = None) -> Steps:
+    """The kernel table of a trace, with its roofline, and what was set aside. Returns what it showed."""
+    steps = work.per_step(trace)
+    roofs = roofline.roofs(trace, steps)
     if steps.rows:
-        out.print(_terminal_table(steps, full_names, out.width) if out.is_terminal else _plain_table(steps, full_names))
+        out.print(tables.kernels(steps, roofs, full_names, out.width if out.is_terminal else None))
         line(out, summary(steps))
     else:
         line(out, "No GPU event was recorded in a step." if steps.on_gpu else "No op and no GPU event was recorded.")
+    if steps.on_gpu and steps.rows:
+        limits = roofline.peaks(trace)
+        known = [f"{tflops:,.0f} TFLOP/s"] if (tflops := limits.half or limits.single) else []
+        known += [f"{limits.gbps:,.0f} GB/s"] if limits.gbps else []
+        line(out, f"Limits: {', '.join([*known, limits.source])}.")
+        line(out, f"The step is {roofline.step_bound(trace, steps, roofs)}.")
+    for verdict in guess.verdict(guessed, steps) if guessed else ():
+        line(out, verdict)
+    for what, number, where in set_aside(trace, steps):
+        line(out, f"Set aside: {number} {what} ({where}).")
+    return steps
+
+
+def set_aside(trace: Trace, steps: Steps) -> list[tuple[str, int, str]]:
+    """(what, count, where the first is) of all that is not in the table."""
+    rows = [(one.what, one.count, one.where) for one in trace.set_aside]
     if steps.unlaunched:
-        events = plural(len(steps.unlaunched), "GPU event")
-        line(out, f"Set aside: {events} with no launch in this file (launched before the recording began, or lost).")
+        what = "GPU events with no launch in this file, launched before the recording began or lost"
+        rows.append((what, len(steps.unlaunched), names.short(steps.unlaunched[0].name)))
     if steps.lost:
-        launches = plural(len(steps.lost), "launch", "launches")
-        line(out, f"Lost: {launches} with no GPU event in this file, the first of them {steps.lost[0].name}.")
-
-
-def _terminal_table(steps: Steps, full_names: bool, width: int) -> Table:
-    """Two cells stacked where the terminal is narrow, and under each name the op that launched it and its shapes."""
-    wide = width >= WIDE
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    below = "launched by, input shapes" if steps.on_gpu else "input shapes"
-    table.add_column(Group("kernel" if steps.on_gpu else "op", Padding(below, (0, 0, 0, 2))), overflow="fold", ratio=1)
-    for heading in ("family", "origin") if wide else ("family\norigin",):
-        table.add_column(heading)
-    for heading in ("a step", "median us", "min..max us") if wide else ("a\nstep", "median us\nmin..max"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("share", justify="right", no_wrap=True)
-    for row in steps.rows:
-        under = Text(f"{row.op or '?'} {_shapes(row)}" if steps.on_gpu else _shapes(row), style="dim")
-        name = Group(Text(_name(row, full_names)), Padding(under, (0, 0, 0, 2)))
-        per_step, median, spread, share = _figures(row)
-        kind, times = [row.family, row.origin or "?"], [median, spread]
-        if not wide:
-            kind, times = ["\n".join(kind)], ["\n".join(times)]
-        table.add_row(name, *kind, per_step, *times, share)
-    return table
-
-
-def _plain_table(steps: Steps, full_names: bool) -> Table:
-    """For pipes and files: a line a row, a column a figure."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("kernel" if steps.on_gpu else "op", "family", "origin", *["launched by"] * steps.on_gpu):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("input shapes", no_wrap=True)
-    for heading in ("a step", "median us", "min..max us", "share"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for row in steps.rows:
-        cells = [_name(row, full_names), row.family, row.origin or "?", *[row.op or "?"] * steps.on_gpu, _shapes(row)]
-        table.add_row(*(escape(cell) for cell in cells), *_figures(row))
-    return table
-
-
-def _name(row: Row, full: bool) -> str:
-    return row.name if full else names.short(row.name)
-
-
-def _shapes(row: Row) -> str:
-    return " ".join(str(dims).replace(" ", "") for dims in row.dims)
-
-
-def _figures(row: Row) -> tuple[str, str, str, str]:
-    return count(row.per_step), us(row.median_us), f"{us(min(row.times))}..{us(max(row.times))}", f"{row.share:.0%}"
+        rows.append(("launches with no GPU event in this file: lost", len(steps.lost), steps.lost[0].name))
+    return rows
 
 
 def summary(steps: Steps) -> str:
@@ -107,13 +102,110 @@ def summary(steps: Steps) -> str:
     return f"A step: {', '.join(made)}; GPU {busy}; {over}."
 
 
-def plural(n: float, one: str, many: str = "") -> str:
-    return f"{count(n)} {one if n == 1 else many or one + 's'}"
+def as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:
+    """`show --json`. Times are microseconds; what is not known is null."""
+    (path,), (trace,) = paths, traces
+    steps = work.per_step(trace)
+    limits = roofline.peaks(trace)
+    kernels = []
+    for row, roof in zip(steps.rows, roofline.roofs(trace, steps), strict=True):
+        kernels.append(
+            {"name": row.name, "short": names.short(row.name), "family": row.family, "origin": row.origin}
+            | {"op": row.op, "dims": row.dims, "per_step": row.per_step, "calls": len(row.times)}
+            | {"median_us": row.median_us, "min_us": min(row.times), "max_us": max(row.times)}
+            | {"total_us": sum(row.times), "flops": roof.flops, "bytes": roof.bytes, "at_least": roof.at_least}
+            | {"tflops": roof.tflops, "gbps": roof.gbps, "bound": roof.bound}
+            | {"ideal_us": roof.ideal_us, "of_ideal": roof.of_ideal}
+        )
+    device = trace.lesson.get("device") or (trace.devices[0].get("name") if trace.devices else None)
+    return {
+        "file": str(path),
+        "device": device,
+        "steps": steps.numbers,
+        "peaks": {"tflops": limits.half or limits.single, "gbps": limits.gbps, "source": limits.source},
+        "per_step": {"kernels": steps.kernels, "copies": steps.copies, "memsets": steps.memsets}
+        | {"gpu_busy_us": steps.busy_us, "span_us": steps.span_us},
+        "kernels": kernels,
+        "set_aside": [dict(zip(("what", "count", "where"), row, strict=True)) for row in set_aside(trace, steps)],
+    }
 
 
-def count(n: float) -> str:
-    return f"{n:.0f}" if n == int(n) else f"{n:.2f}"
+def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: bool = False) -> None:
+    """The first trace against each of the others: kernel by kernel, then the figures of a step side by side."""
+    sides = [compare.side(trace) for trace in traces]
+    for letter, path in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", paths, strict=False):
+        line(out, f"{letter}  {path}")
+    for path, trace, other in zip(paths[1:], traces[1:], sides[1:], strict=True):
+        line(out, "")
+        for warning in compare.warnings(traces[0], trace):
+            line(out, f"Careful: {warning}.")
+        if len(traces) > 2:
+            line(out, f"A against B = {path.name}")
+        out.print(tables.pairs(compare.pairs(sides[0], other), full_names, out.is_terminal))
+        for text in _differences(sides[0], other):
+            line(out, text)
+    line(out, "")
+    out.print(tables.figures(_figures(sides)))
 
 
-def us(value: float) -> str:
-    return f"{value:,.1f}" if value < 10_000 else f"{value:,.0f}"
+def _differences(a: Side, b: Side) -> list[str]:
+    """What the kernels alone do not say: memory traffic, and ops without GPU work."""
+    said = []
+    if a.bytes != b.bytes and not (a.unknown or b.unknown):
+        verb, less = ("saves", a.bytes - b.bytes) if b.bytes < a.bytes else ("adds", b.bytes - a.bytes)
+        said.append(
+            f"B {verb} {tables.scaled(less, 'B')} of memory traffic a step ({a.bytes:,} against {b.bytes:,} bytes)."
+        )
+    gone = {name: n - b.idle.get(name, 0) for name, n in a.idle.items() if n > b.idle.get(name, 0)}
+    if gone:
+        first, others = max(gone, key=lambda name: gone[name]), sum(gone.values()) - 1
+        rest = f" and {count(others)} others" if others else ""
+        said.append(f"Gone from the CPU: {first}{rest}: no GPU work, {us(a.idle_us - b.idle_us)} us of CPU a step.")
+    return said
+
+
+def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
+    """Rows of (what, a cell for each side), each with its ratio to the first where there is one."""
+    rows: list[tuple[str, list[float | None], str]] = [
+        ("GPU operations a step", [side.launches for side in sides], ""),
+        ("of them kernels", [side.steps.kernels for side in sides], ""),
+        ("GPU busy", [side.steps.busy_us for side in sides], " us"),
+        ("CPU of a profiled step", [side.steps.cpu_us or None for side in sides], " us"),
+        ("unprofiled forward", [side.unprofiled_us for side in sides], " us"),
+        ("memory traffic", [side.bytes / 1e6 or None for side in sides], " MB"),
+    ]
+    return [(what, [_cell(value, values[0], unit) for value in values]) for what, values, unit in rows if any(values)]
+
+
+def _cell(value: float | None, first: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    text = us(value) + unit if unit else count(value)
+    return text if not first or value == first else f"{text} ({value / first:.2f}x)"
+
+
+def compared_as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:
+    """`compare --json`: a comparison of the first file with each of the others. Times are microseconds."""
+    sides = [compare.side(trace) for trace in traces]
+
+    def one(path: Path, trace: Trace, other: Side) -> dict[str, Any]:
+        rows = [
+            {"verdict": pair.verdict, "a": [call.row.name for call in pair.a], "b": [call.row.name for call in pair.b]}
+            | {"a_us": pair.a_us, "b_us": pair.b_us, "note": pair.note}
+            for pair in compare.pairs(sides[0], other)
+        ]
+        return {"a": str(paths[0]), "b": str(path), "warnings": compare.warnings(traces[0], trace), "rows": rows}
+
+    per_step = [
+        {"file": str(path), "gpu_operations": side.launches, "kernels": side.steps.kernels}
+        | {"gpu_busy_us": side.steps.busy_us, "cpu_us": side.steps.cpu_us, "unprofiled_us": side.unprofiled_us}
+        | {
+            "bytes": side.bytes,
+            "bytes_unknown_for": side.unknown,
+            "metadata_ops": side.idle,
+            "metadata_us": side.idle_us,
+        }
+        for path, side in zip(paths, sides, strict=True)
+    ]
+    found = [one(*args) for args in zip(paths[1:], traces[1:], sides[1:], strict=True)]
+    return {"comparisons": found, "per_step": per_step} if len(found) > 1 else {**found[0], "per_step": per_step}

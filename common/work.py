@@ -8,8 +8,10 @@ import re
 import statistics
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import zip_longest
 from operator import attrgetter
 
 from common import names
@@ -40,10 +42,16 @@ class Row:
     family: str
     origin: str
     op: str  # that launched it; the launch itself where no op is around it, as in the replay of a graph
-    dims: list  # shapes of the op's inputs, in its own order
     per_step: float
     times: list[float] = field(repr=False)  # microseconds
     share: float  # of the time of all rows
+    inputs: list[tuple]  # (shape, dtype, strides) of each tensor that the op takes, in its own order
+    concrete: list[str]  # the op's arguments that are no tensors, as text, "" for a tensor
+    moved: int | None  # bytes of a copy or memset of the driver
+
+    @property
+    def dims(self) -> list:
+        return [shape for shape, _, _ in self.inputs]
 
     @property
     def median_us(self) -> float:
@@ -61,30 +69,26 @@ class Steps:
     numbers: list[int]  # of ProfilerStep#N
     on_gpu: bool
     rows: list[Row]  # in the order of their first launch, so that the table reads like the program
+    order: list[int]  # the row of each launch of the last step
     kernels: float  # on a trace without a GPU: working ops
     copies: float
     memsets: float
     busy_us: float  # in which at least one GPU event runs
     span_us: float
+    cpu_us: float  # of the step's own row on the CPU; 0 without steps
     lost: list[Event]  # launches in the steps whose GPU event is not in the file
     unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
 
 
 def per_step(trace: Trace) -> Steps:
     """The kernel table of `trace` and the figures below it."""
-    marks = [(int(m[1]), e) for e in trace.events if e.cat == "user_annotation" and (m := STEP.match(e.name))]
-    marks.sort(key=lambda mark: mark[1].ts)
+    marks = _steps(trace)
     gpu = [e for e in trace.events if e.cat in GPU]
     ops = [e for e in trace.events if e.cat == "cpu_op" and not _is_bookkeeping(e.name)]
     launches = [e for e in trace.events if e.cat in RUNTIME and _is_launch(e.name)]
     on_gpu = bool(gpu or launches)
     items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
-    starts = [step.ts for _, step in marks]
-
-    def step_of(event: Event) -> int | None:
-        i = bisect_right(starts, event.ts) - 1
-        return i if i >= 0 and event.ts < marks[i][1].end else None
-
+    step_of = _finder(marks)
     inside: list[list[Item]] = [[] for _ in marks or [None]]  # type: ignore[list-item]
     unlaunched = []
     for item in items:
@@ -100,40 +104,85 @@ def per_step(trace: Trace) -> Steps:
     copies = [sum(item.event.cat == "gpu_memcpy" for item in items) for items in inside]
     memsets = [sum(item.event.cat == "gpu_memset" for item in items) for items in inside]
     kernels = [len(items) - c - m for items, c, m in zip(inside, copies, memsets, strict=True)]
+    rows, order = _rows(inside)
     return Steps(
         numbers=[number for number, _ in marks],
         on_gpu=on_gpu,
-        rows=_rows(inside),
+        rows=rows,
+        order=order,
         kernels=statistics.median(kernels),
         copies=statistics.median(copies),
         memsets=statistics.median(memsets),
         busy_us=statistics.median(_busy(items) if on_gpu else sum(item.us for item in items) for items in inside),
+        cpu_us=statistics.median(step.dur for _, step in marks) if marks else 0.0,
         span_us=statistics.median(_spans(inside, [step for _, step in marks])),
         lost=lost,
         unlaunched=unlaunched,
     )
 
 
-def _rows(inside: list[list[Item]]) -> list[Row]:
-    groups: dict[tuple[str, str, bytes], list[Item]] = defaultdict(list)
+def metadata_ops(trace: Trace) -> tuple[dict[str, float], float]:
+    """The ops of a step that only rewrite shape and stride: calls by name, and the microseconds of CPU they take."""
+    marks = _steps(trace)
+    step_of = _finder(marks)
+    ops = [e for e in trace.events if e.cat == "cpu_op" and e.name in names.METADATA_OPS]
+    ops = [op for op in ops if not marks or step_of(op) is not None]
+    inside_another = _innermost(ops, ops)
+    n = len(marks) or 1
+    calls: dict[str, float] = defaultdict(float)
+    for op in ops:
+        calls[op.name] += 1 / n
+    return dict(calls), sum(op.dur for op in ops if id(op) not in inside_another) / n
+
+
+def _steps(trace: Trace) -> list[tuple[int, Event]]:
+    marks = [(int(m[1]), e) for e in trace.events if e.cat == "user_annotation" and (m := STEP.match(e.name))]
+    return sorted(marks, key=lambda mark: mark[1].ts)
+
+
+def _finder(marks: list[tuple[int, Event]]) -> Callable[[Event], int | None]:
+    """Which of the steps an event begins in."""
+    starts = [step.ts for _, step in marks]
+
+    def step_of(event: Event) -> int | None:
+        i = bisect_right(starts, event.ts) - 1
+        return i if i >= 0 and event.ts < marks[i][1].end else None
+
+    return step_of
+
+
+def _rows(inside: list[list[Item]]) -> tuple[list[Row], list[int]]:
+    groups: dict[tuple[str, str, bytes], list[Item]] = {}
+    order: list[int] = []
+    index: dict[tuple, int] = {}
     for items in inside:
+        order = []
         for item in sorted(items, key=lambda item: (item.launch or item.event).ts):
             by = item.op or item.launch
             shapes = bytes(item.op.args.dims) if item.op and item.op.args else b""
-            groups[item.event.name, by.name if by else "", shapes].append(item)
+            key = (item.event.name, by.name if by else "", shapes)
+            groups.setdefault(key, []).append(item)
+            order.append(index.setdefault(key, len(index)))
     total = sum(item.us for group in groups.values() for item in group)
     rows = []
     for (name, op, _), group in groups.items():
         family, origin = names.classify(name)
         times = [item.us for item in group]
         share = sum(times) / total if total else 0.0
-        rows.append(Row(name, family, origin, op, _dims(group[0].op), len(group) / len(inside), times, share))
-    return rows
+        inputs, concrete = _inputs(group[0].op)
+        sizes = {int(size) for item in group if isinstance(size := item.event.args and item.event.args.bytes, int)}
+        moved = sizes.pop() if len(sizes) == 1 and group[0].event.cat != "cpu_op" else None
+        rows.append(Row(name, family, origin, op, len(group) / len(inside), times, share, inputs, concrete, moved))
+    return rows, order
 
 
-def _dims(op: Event | None) -> list:
-    """The shapes of an op's tensor inputs, without the [] that record_shapes writes for a scalar."""
-    return [dims for dims in parsed(bytes(op.args.dims)) if dims] if op and op.args else []
+def _inputs(op: Event | None) -> tuple[list[tuple], list[str]]:
+    """Without the [] that record_shapes writes for a scalar."""
+    if op is None or op.args is None:
+        return [], []
+    dims, types, strides = (parsed(bytes(raw)) for raw in (op.args.dims, op.args.types, op.args.strides))
+    inputs = [(d, t, s) for d, t, s in zip_longest(dims, types, strides) if d]
+    return inputs, parsed(bytes(op.args.concrete))
 
 
 def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> list[Item]:

@@ -2,42 +2,48 @@
 
 import ast
 import io
+import json
 import os
 import re
 
-from common import events, report, work
+from common import events, report
 
 import pytest
 from conftest import H200, ROOT, one_line, run
 from rich.console import Console
 
 COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
-READERS = ("events", "repair", "names", "work", "report", "__main__")
+EAGER = COMPILED.with_name("64x128x768x3072_bf16_warm_eager.json.gz")
+READERS = ("compare", "guess", "roofline", "tables", "events", "repair", "names", "work", "report", "__main__")
 
 
 def test_a_pipe_gets_a_line_a_row_without_colours_or_boxes():
     done = run("-m", "common", "show", COMPILED)
     assert (done.returncode, done.stderr) == (0, "")
-    heading, *rows, summary = done.stdout.splitlines()
+    heading, *rows, summary, limits, bound = done.stdout.splitlines()
     headings = "kernel family origin launched by input shapes a step median us min..max us share"
-    assert heading.split() == headings.split()
+    assert heading.split() == f"{headings} FLOP bytes TFLOP/s GB/s bound ideal us of ideal".split()
     assert len(rows) == 4 and done.stdout.isascii()
-    fused = re.match(r"(\S+) +(\S+) +(\S+) +(\S+) +(.*\]) +(\d+) +([\d.]+) +([\d.]+)\.\.([\d.]+) +(\d+)%$", rows[2])
+    fused = re.match(r"(\S+) +(\S+) +(\S+) +(\S+) +(.*\]) +(\d+) +([\d.]+) +([\d.]+)\.\.([\d.]+) +(\d+)%  +", rows[2])
     name, family, origin, op, shapes, calls, median, low, high, share = fused.groups()
     assert (name, family, origin, op) == ("triton_poi_fused__unsafe_view_gelu_mul_0", "elementwise", "Inductor", name)
     assert (shapes, calls) == ("[64,128,3072] [8192,3072]", "1")
     assert float(low) <= float(median) <= float(high) and 0 < int(share) < 100
+    flop, size, *_, kind, ideal, part = rows[2][fused.end() :].split()
+    assert (flop, size, kind) == ("251,658,240", "150,994,944", "memory") and part.endswith("%")
+    assert float(ideal) / float(median) == pytest.approx(int(part[:-1]) / 100, abs=0.01)
     assert re.match(
         r"A step: 4 kernels, 0 copies, 2 memsets; GPU busy .* us of .* us \(\d+%\); median of 3 steps\.$", summary
     )
+    assert re.match(r"Limits: \d+ TFLOP/s, [\d,]+ GB/s, measured in the lesson's run\.$", limits)
+    assert bound.startswith("The step is compute-bound: ")
 
 
 @pytest.mark.parametrize("width", [60, 80, 160])
 @pytest.mark.parametrize("full_names", [False, True])
 def test_a_terminal_loses_no_letter_of_a_name_at_any_width(width, full_names):
     out = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, highlight=False)
-    steps = work.per_step(events.read(H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_eager.json.gz"))
-    report.kernel_table(out, steps, full_names)
+    report.show(out, events.read(EAGER), full_names)
     text = out.file.getvalue()
     assert max(len(line.rstrip("\n")) for line in text.splitlines()) <= width
     assert "…" not in text
@@ -45,6 +51,19 @@ def test_a_terminal_loses_no_letter_of_a_name_at_any_width(width, full_names):
     assert "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT" in column
     assert ("at::native::vectorized_elementwise_kernel<8,at::native::GeluCUDAKernelImpl(" in column) == full_names
     assert "[8192,768]" in text.replace("\n", "") and "GPU busy" in text
+
+
+def test_json_has_the_promised_keys():
+    shown = json.loads(run("-m", "common", "show", COMPILED, "--json").stdout)
+    assert set(shown) == {"file", "device", "steps", "peaks", "per_step", "kernels", "set_aside"}
+    assert (shown["device"], shown["steps"], shown["set_aside"]) == ("NVIDIA H200", [2, 3, 4], [])
+    assert set(shown["per_step"]) == {"kernels", "copies", "memsets", "gpu_busy_us", "span_us"}
+    keys = (
+        "name short family origin op dims per_step calls median_us min_us max_us total_us flops bytes tflops gbps bound"
+    )
+    assert all({*keys.split(), "ideal_us", "of_ideal"} <= set(kernel) for kernel in shown["kernels"])
+    assert sum(k["flops"] * k["per_step"] for k in shown["kernels"] if k["family"] == "gemm") == 3 * 38_654_705_664
+    assert [k["flops"] for k in shown["kernels"] if k["family"] == "memset"] == [None]
 
 
 def test_full_names_are_full():
@@ -102,6 +121,6 @@ def test_a_closed_pipe_is_no_traceback():
 def test_the_readmes_table_is_what_its_command_prints():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
-    report.kernel_table(out, work.per_step(events.read(COMPILED)))
+    report.show(out, events.read(COMPILED))
     assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
     assert "\n".join(f"    {line}".rstrip() for line in out.file.getvalue().splitlines()) in text

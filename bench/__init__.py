@@ -1,0 +1,1 @@
+"""Speed, as ratios between things measured in one run."""

@@ -1,0 +1,246 @@
+"""FLOPs and bytes of a kernel, the limits of its GPU, and how near it comes to them.
+
+From the lesson's stated work where the trace carries it; else from the shapes that the profiler recorded, where they
+tell. What they do not tell is None, or a lower bound marked `at_least`: never 0, never a guess.
+"""
+
+import re
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from common import names
+from common.events import Trace
+from common.work import Row, Steps
+
+SIZES = {
+    **dict.fromkeys(("double", "long", "c10::complex<float>"), 8),
+    **dict.fromkeys(("float", "int"), 4),
+    **dict.fromkeys(("c10::BFloat16", "c10::Half", "short"), 2),
+    **dict.fromkeys(("unsigned char", "signed char", "bool", "c10::Float8_e4m3fn", "c10::Float8_e5m2"), 1),
+}  # bytes of an element, by the names that record_shapes writes
+HALF = ("c10::BFloat16", "c10::Half")
+UNARY = frozenset(
+    ("gelu", "relu", "silu", "sigmoid", "tanh", "exp", "log", "neg", "abs", "sqrt", "rsqrt", "sin", "cos", "_softmax")
+)
+BINARY = frozenset(["add", "sub", "mul", "div", "maximum", "minimum", "pow"])
+FILLS = frozenset(["fill_", "zero_", "uniform_", "normal_"])
+LATENCY_US = 10  # a kernel shorter than this, at under half of either limit, is bound by its own start and end
+
+
+@dataclass
+class Peaks:
+    """TFLOP/s by kind of arithmetic, and GB/s of memory, with where the figures are from. None is unknown."""
+
+    half: float | None  # bf16 and fp16 on the matrix units, dense
+    single: float | None  # fp32
+    gbps: float | None
+    source: str
+
+
+# Dense peaks and memory bandwidth by the vendors' datasheets; the first name found in the device's name decides.
+DATASHEETS = (
+    # name, TFLOP/s bf16 (V100, T4: fp16), TFLOP/s fp32, GB/s, source
+    ("B200", 2250, 75, 8000, "NVIDIA DGX B200 datasheet, per GPU"),
+    ("H200", 989, 67, 4800, "NVIDIA H200 datasheet (SXM)"),
+    ("H100 PCIe", 756, 51, 2000, "NVIDIA H100 datasheet (PCIe)"),
+    ("H100 NVL", 835, 60, 3900, "NVIDIA H100 datasheet (NVL)"),
+    ("H100", 989, 67, 3350, "NVIDIA H100 datasheet (SXM)"),
+    ("A100-SXM4-80GB", 312, 19.5, 2039, "NVIDIA A100 datasheet (80 GB SXM)"),
+    ("A100 80GB PCIe", 312, 19.5, 1935, "NVIDIA A100 datasheet (80 GB PCIe)"),
+    ("A100", 312, 19.5, 1555, "NVIDIA A100 datasheet (40 GB)"),
+    ("V100", 125, 15.7, 900, "NVIDIA V100 datasheet (SXM2; fp16)"),
+    ("T4", 65, 8.1, 320, "NVIDIA T4 datasheet (fp16)"),
+    ("L4", 121, 30.3, 300, "NVIDIA L4 datasheet"),
+    ("MI300X", 1307, 163.4, 5300, "AMD Instinct MI300X datasheet"),
+)
+
+
+@dataclass
+class Roof:
+    """One row against the limits. `ideal_us` is the larger of FLOPs and bytes over their peaks."""
+
+    flops: int | None = None
+    bytes: int | None = None
+    at_least: bool = False  # the bytes are a lower bound
+    tflops: float | None = None
+    gbps: float | None = None
+    bound: str | None = None  # compute, memory or latency
+    ideal_us: float | None = None
+    of_ideal: float | None = None  # above 1: the data stayed in the cache, or the measured ceiling was modest
+    note: str = ""
+
+
+def peaks(trace: Trace) -> Peaks:
+    """Those that the lesson measured, else a datasheet's, else unknown."""
+    ceilings = trace.lesson.get("ceilings")
+    if isinstance(ceilings, dict) and isinstance(trace.lesson.get("settings"), dict):
+        tflops, gbps = ceilings.get("gemm_tflops"), ceilings.get("copy_gbps")
+        half = trace.lesson["settings"].get("dtype") in ("bf16", "fp16")
+        return Peaks(tflops if half else None, None if half else tflops, gbps, "measured in the lesson's run")
+    device = str(trace.devices[0].get("name", "")) if trace.devices else ""
+    for name, half_tflops, single, bandwidth, source in DATASHEETS:
+        if re.search(rf"\b{re.escape(name)}\b", device):
+            return Peaks(half_tflops, single, bandwidth, source)
+    return Peaks(None, None, None, f"peak unknown for {device or 'this device'}")
+
+
+def roofs(trace: Trace, steps: Steps) -> list[Roof]:
+    """A Roof for each of `steps.rows`."""
+    limits, stated = peaks(trace), _stated(trace, steps)
+    result = []
+    for i, row in enumerate(steps.rows):
+        roof = stated.get(i) or _from_shapes(row)
+        seconds = row.median_us * 1e-6
+        if seconds > 0 and steps.on_gpu:
+            _rate(roof, limits, seconds, single=_is_single(row, trace))
+        result.append(roof)
+    return result
+
+
+def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> str:
+    """What a step is bound by, and why, in one line. "Launch-bound" is said of a step, never of a kernel.
+
+    Against the unprofiled time where the lesson measured it, for the profiler slows the CPU down and not the GPU.
+    """
+    unprofiled = trace.lesson.get("unprofiled_us")
+    whole, what = steps.span_us, "the step"
+    if isinstance(unprofiled, int | float) and unprofiled > 0:
+        whole, what = float(unprofiled), "an unprofiled forward"
+    busy = min(1.0, steps.busy_us / whole) if whole else 1.0
+    if busy < 0.5:
+        return f"launch-bound: the GPU works for {busy:.0%} of {what} and waits for the CPU in the rest"
+    shares = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
+    for row, roof in zip(steps.rows, rows, strict=True):
+        if roof.bound:
+            shares[roof.bound] += row.share
+    most = max(shares, key=lambda kind: shares[kind])
+    known = f"the GPU works for {busy:.0%} of {what}"
+    if shares[most] < 0.5:
+        return f"GPU-bound: {known}; what most of its kernels are bound by is not known"
+    return f"{most}-bound: {known}, and {shares[most]:.0%} of that is in kernels bound by {most}"
+
+
+def _rate(roof: Roof, limits: Peaks, seconds: float, single: bool) -> None:
+    roof.tflops = roof.flops / seconds / 1e12 if roof.flops else None
+    roof.gbps = roof.bytes / seconds / 1e9 if roof.bytes else None
+    peak = limits.single if single else limits.half
+    compute = roof.flops / peak / 1e6 if roof.flops and peak else None
+    memory = roof.bytes / limits.gbps / 1e3 if roof.bytes and limits.gbps else None
+    if memory is None or (roof.flops and compute is None) or roof.at_least or roof.note.startswith("to or from"):
+        return  # one of the two limits is not known, so neither is the larger
+    roof.ideal_us = max(compute or 0.0, memory)
+    roof.of_ideal = roof.ideal_us / (seconds * 1e6)
+    short = seconds * 1e6 < LATENCY_US and roof.of_ideal < 0.5
+    roof.bound = "latency" if short else "compute" if (compute or 0.0) >= memory else "memory"
+
+
+def _is_single(row: Row, trace: Trace) -> bool:
+    if row.inputs:
+        return row.inputs[0][1] not in HALF
+    settings = trace.lesson.get("settings")
+    return isinstance(settings, dict) and settings.get("dtype") == "fp32"
+
+
+def _stated(trace: Trace, steps: Steps) -> dict[int, Roof]:
+    """Row -> what the lesson states, where the kernels of a step are, family by family, the roles that it names."""
+    work = trace.lesson.get("work")
+    if not isinstance(work, list) or not steps.on_gpu:
+        return {}
+    order = [i for i in steps.order if steps.rows[i].family not in (names.COPY, names.MEMSET)]
+    if [steps.rows[i].family for i in order] != [role.get("family") for role in work]:
+        return {}
+    roofs: dict[int, Roof] = {}
+    for i, role in zip(order, work, strict=True):
+        flops, size = role.get("flops"), role.get("bytes")
+        if i in roofs and (roofs[i].flops, roofs[i].bytes) != (flops, size):
+            return {}
+        roofs[i] = Roof(flops, size)
+    return roofs
+
+
+def _from_shapes(row: Row) -> Roof:
+    if row.moved is not None:  # the profiler records what the driver's copies and memsets move
+        inside = "DtoD" in row.name or "Device -> Device" in row.name
+        if row.family == names.COPY and not inside:
+            return Roof(bytes=row.moved, note="to or from the host: the bus is its limit")
+        return Roof(bytes=row.moved * 2 if inside else row.moved)
+    if row.family == names.MEMSET or (row.family == names.COPY and not row.op.startswith("aten::")):
+        return Roof()
+    sizes = [_bytes(*tensor) for tensor in row.inputs]
+    op = row.op.removeprefix("aten::")
+    if op in ATTENTION:
+        return _attention(op, row, sizes)
+    if row.family == names.GEMM:
+        return _gemm(op, row, sizes)
+    if row.op.startswith("aten::") and sizes and None not in sizes:
+        return _other(op, row, [size or 0 for size in sizes])
+    known = sum(size for size in sizes if size)
+    return Roof(bytes=known, at_least=True) if known else Roof()
+
+
+def _gemm(op: str, row: Row, sizes: list[int | None]) -> Roof:
+    """2 M N K; a bias adds bytes and no FLOPs. Other ops than these, convolutions among them, stay blank."""
+    first = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}.get(op)
+    if first is None or len(sizes) < first + 2 or None in sizes[: first + 2]:
+        return Roof()
+    a, b = row.dims[first], row.dims[first + 1]
+    outputs = prod(a[:-1]) * (b[-2] if op == "linear" else b[-1])
+    read = sum(size or 0 for size in sizes[: first + 2])
+    return Roof(2 * outputs * a[-1], read + outputs * SIZES[row.inputs[first][1]])
+
+
+# where q's sequence is in its shape, and which argument says causal, of the ops around an attention kernel
+ATTENTION = {
+    "_flash_attention_forward": (1, 8),
+    "_efficient_attention_forward": (1, 9),
+    "_cudnn_attention_forward": (2, 10),
+    "_scaled_dot_product_flash_attention": (2, 4),
+    "_scaled_dot_product_efficient_attention": (2, 6),
+    "_scaled_dot_product_cudnn_attention": (2, 6),
+}
+
+
+def _attention(op: str, row: Row, sizes: list[int | None]) -> Roof:
+    """q k^T and its product with v: 2 B H S T (D + Dv), half of it where the mask is causal and S = T."""
+    at, causal_at = ATTENTION[op]
+    if len(sizes) < 3 or None in sizes[:3] or any(len(shape) != 4 for shape in row.dims[:3]):
+        return Roof()
+    q, k, v = row.dims[:3]
+    causal = row.concrete[causal_at] if len(row.concrete) > causal_at else None
+    if causal is None:
+        return Roof(bytes=sum(size or 0 for size in sizes[:3]), at_least=True)
+    flops = 2 * prod(q[:3]) * k[at] * (q[3] + v[3])
+    masked = causal not in ("False", "0", "") and q[at] == k[at]
+    out = prod(q[:3]) * v[3] * SIZES[row.inputs[0][1]]
+    size = sum(size or 0 for size in sizes[:3]) + out
+    return Roof(flops // 2 if masked else flops, size, note="causal: half the square" if masked else "")
+
+
+def _other(op: str, row: Row, sizes: list[int]) -> Roof:
+    """Bytes alone: what an element costs in FLOPs is a matter of taste, so only a lesson states it."""
+    kinds = [kind for _, kind, _ in row.inputs]
+    plain = op.removesuffix("_")
+    if plain in UNARY:
+        return Roof(bytes=2 * sizes[0])
+    if plain in BINARY and len(sizes) <= 2:
+        longest = max(len(shape) for shape in row.dims)
+        out = prod(max(axis) for axis in zip(*([1] * (longest - len(d)) + d for d in row.dims), strict=True))
+        return Roof(bytes=sum(sizes) + out * max(SIZES[kind] for kind in kinds))
+    if op == "copy_" and len(sizes) == 2:
+        return Roof(bytes=prod(row.dims[0]) * SIZES[kinds[0]] + sizes[1])
+    if op in FILLS:
+        return Roof(bytes=sizes[0])
+    whole = row.family in (names.ELEMENTWISE, names.REDUCTION)  # these read all of their inputs; a gather does not
+    return Roof(bytes=sum(sizes), at_least=True) if whole else Roof()
+
+
+def _bytes(shape: Any, kind: Any, strides: Any) -> int | None:
+    """Of a tensor's distinct elements: an axis of stride 0 repeats the same ones, and a view's rows may overlap."""
+    if kind not in SIZES or not isinstance(shape, list) or not all(isinstance(n, int) and n >= 0 for n in shape):
+        return None
+    count = prod(shape)
+    if count and isinstance(strides, list) and len(strides) == len(shape) and all(isinstance(s, int) for s in strides):
+        axes = list(zip(shape, strides, strict=True))
+        count = min(prod(n for n, stride in axes if stride), 1 + sum((n - 1) * abs(stride) for n, stride in axes))
+    return count * SIZES[kind]
