@@ -57,25 +57,42 @@ def read(path: Path) -> Trace:
 
 
 def show(out: Console, trace: Trace, full_names: bool = False, guessed: Guess | None = None) -> Steps:
-    """The kernel table of a trace, with its roofline, and what was set aside. Returns what it showed."""
+    """The kernel table of a trace, with its roofline, and what was set aside: a section for each GPU.
+
+    Returns what it showed, of all GPUs together.
+    """
+    gpus = work.devices(trace)
+    for gpu in gpus if len(gpus) > 1 else [None]:
+        if gpu is not None:
+            line(out, f"\nGPU {gpu}, {device_name(trace, gpu)}")
+        _section(out, trace, work.per_step(trace, gpu), full_names)
     steps = work.per_step(trace)
-    roofs = roofline.roofs(trace, steps)
-    if steps.rows:
-        out.print(tables.kernels(steps, roofs, full_names, out.width if out.is_terminal else None))
-        line(out, summary(steps))
-    else:
-        line(out, "No GPU event was recorded in a step." if steps.on_gpu else "No op and no GPU event was recorded.")
-    if steps.on_gpu and steps.rows:
-        limits = roofline.peaks(trace)
-        known = [f"{tflops:,.0f} TFLOP/s"] if (tflops := limits.half or limits.single) else []
-        known += [f"{limits.gbps:,.0f} GB/s"] if limits.gbps else []
-        line(out, f"Limits: {', '.join([*known, limits.source])}.")
-        line(out, f"The step is {roofline.step_bound(trace, steps, roofs)}.")
     for verdict in guess.verdict(guessed, steps) if guessed else ():
         line(out, verdict)
     for what, number, where in set_aside(trace, steps):
         line(out, f"Set aside: {number} {what} ({where}).")
     return steps
+
+
+def _section(out: Console, trace: Trace, steps: Steps, full_names: bool) -> None:
+    if not steps.rows:
+        line(out, "No GPU event was recorded in a step." if steps.on_gpu else "No op and no GPU event was recorded.")
+        return
+    roofs = roofline.roofs(trace, steps)
+    out.print(tables.kernels(steps, roofs, full_names, out.width if out.is_terminal else None))
+    line(out, summary(steps))
+    if steps.on_gpu:
+        limits = roofline.peaks(trace)
+        known = [f"{tflops:,.0f} TFLOP/s"] if (tflops := limits.half or limits.single) else []
+        known += [f"{limits.gbps:,.0f} GB/s"] if limits.gbps else []
+        line(out, f"Limits: {', '.join([*known, limits.source])}.")
+        line(out, f"The step is {roofline.step_bound(trace, steps, roofs)}.")
+
+
+def device_name(trace: Trace, gpu: Any = None) -> str | None:
+    """Of that GPU, or of the first."""
+    found = [device.get("name") for device in trace.devices if gpu is None or device.get("id") == gpu]
+    return trace.lesson.get("device") or (found[0] if found else None)
 
 
 def set_aside(trace: Trace, steps: Steps) -> list[tuple[str, int, str]]:
@@ -102,10 +119,15 @@ def summary(steps: Steps) -> str:
     return f"A step: {', '.join(made)}; GPU {busy}; {over}."
 
 
-def as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:
-    """`show --json`. Times are microseconds; what is not known is null."""
-    (path,), (trace,) = paths, traces
-    steps = work.per_step(trace)
+def as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any] | list[dict[str, Any]]:
+    """`show --json`: an object, or a list of one for each GPU. Times are microseconds; what is not known is null."""
+    gpus = work.devices(traces[0])
+    found = [_as_json(paths[0], traces[0], gpu) for gpu in (gpus if len(gpus) > 1 else [None])]
+    return found if len(found) > 1 else found[0]
+
+
+def _as_json(path: Path, trace: Trace, gpu: Any) -> dict[str, Any]:
+    steps = work.per_step(trace, gpu)
     limits = roofline.peaks(trace)
     kernels = []
     for row, roof in zip(steps.rows, roofline.roofs(trace, steps), strict=True):
@@ -117,10 +139,9 @@ def as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:
             | {"tflops": roof.tflops, "gbps": roof.gbps, "bound": roof.bound}
             | {"ideal_us": roof.ideal_us, "of_ideal": roof.of_ideal}
         )
-    device = trace.lesson.get("device") or (trace.devices[0].get("name") if trace.devices else None)
     return {
         "file": str(path),
-        "device": device,
+        "device": device_name(trace, gpu),
         "steps": steps.numbers,
         "peaks": {"tflops": limits.half or limits.single, "gbps": limits.gbps, "source": limits.source},
         "per_step": {"kernels": steps.kernels, "copies": steps.copies, "memsets": steps.memsets}

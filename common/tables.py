@@ -121,6 +121,8 @@ def pairs(found: list[Pair], full_names: bool, fold: bool) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for pair in found:
         sides = [" + ".join(_name(call.row, full_names) for call in calls) for calls in (pair.a, pair.b)]
+        if pair.verdict == "same":
+            sides[1] = "="
         if pair.note and fold:
             sides[1] += f"\n  {pair.note}"
         elif pair.note:

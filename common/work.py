@@ -80,10 +80,16 @@ class Steps:
     unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
 
 
-def per_step(trace: Trace) -> Steps:
-    """The kernel table of `trace` and the figures below it."""
+def devices(trace: Trace) -> list[Scalar]:
+    """The GPUs that the events of a trace name; none where there is no GPU event."""
+    return sorted({e.args.device for e in trace.events if e.cat in GPU and e.args is not None}, key=str)
+
+
+def per_step(trace: Trace, device: Scalar = None) -> Steps:
+    """The kernel table of `trace` and the figures below it: of all GPUs together, or of one."""
     marks = _steps(trace)
-    gpu = [e for e in trace.events if e.cat in GPU]
+    everywhere = [e for e in trace.events if e.cat in GPU]
+    gpu = [e for e in everywhere if device is None or (e.args is not None and e.args.device == device)]
     ops = [e for e in trace.events if e.cat == "cpu_op" and not _is_bookkeeping(e.name)]
     launches = [e for e in trace.events if e.cat in RUNTIME and _is_launch(e.name)]
     on_gpu = bool(gpu or launches)
@@ -98,7 +104,7 @@ def per_step(trace: Trace) -> Steps:
             inside[0].append(item)
         elif (step := step_of(item.launch or item.event)) is not None:
             inside[step].append(item)
-    arrived = {_correlation(event) for event in gpu}
+    arrived = {_correlation(event) for event in everywhere}
     lost = [e for e in launches if _correlation(e) not in arrived and (not marks or step_of(e) is not None)]
 
     copies = [sum(item.event.cat == "gpu_memcpy" for item in items) for items in inside]

@@ -9,7 +9,7 @@ import re
 from common import events, report
 
 import pytest
-from conftest import H200, ROOT, one_line, run
+from conftest import H200, ROOT, one_line, read_json, run
 from rich.console import Console
 
 COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
@@ -66,6 +66,21 @@ def test_json_has_the_promised_keys():
     assert [k["flops"] for k in shown["kernels"] if k["family"] == "memset"] == [None]
 
 
+def test_several_gpus_get_a_section_each(tmp_path):
+    trace = read_json(EAGER)
+    gpu = [event for event in trace["traceEvents"] if event.get("cat") in ("kernel", "gpu_memset")]
+    for event in gpu[: len(gpu) // 2]:
+        event["args"]["device"] = 1
+    trace["deviceProperties"].append(dict(trace["deviceProperties"][0], id=1))
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(trace))
+    done = run("-m", "common", "show", path)
+    assert "\nGPU 0, NVIDIA H200\n" in done.stdout and "\nGPU 1, NVIDIA H200\n" in done.stdout
+    assert done.stdout.count("A step: ") == 2 and "Set aside" not in done.stdout
+    both = json.loads(run("-m", "common", "show", path, "--json").stdout)
+    assert sum(kernel["calls"] for shown in both for kernel in shown["kernels"]) == len(gpu)
+
+
 def test_full_names_are_full():
     done = run("-m", "common", "show", COMPILED.parent / "64x128x768x3072_bf16_warm_eager.json.gz", "--full-names")
     assert "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl" in done.stdout
@@ -118,9 +133,12 @@ def test_a_closed_pipe_is_no_traceback():
     assert done.stderr == "" and done.stdout.startswith("kernel")
 
 
-def test_the_readmes_table_is_what_its_command_prints():
+def test_the_readmes_output_is_what_its_commands_print():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
     report.show(out, events.read(COMPILED))
+    report.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [events.read(p) for p in (EAGER, COMPILED)])
+    shown = run("-m", "common", "show", EAGER, "--guess", "5").stdout.splitlines()[-1]
     assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
-    assert "\n".join(f"    {line}".rstrip() for line in out.file.getvalue().splitlines()) in text
+    for line in [*out.file.getvalue().splitlines(), shown]:
+        assert f"\n    {line}".rstrip() in text, line
