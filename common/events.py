@@ -10,12 +10,13 @@ import gc
 import gzip
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from common import repair
+from common.names import METADATA_OPS
 
 import msgspec
 
@@ -99,10 +100,12 @@ class Whole(About):
 
 
 class Trace:
-    """The events of the categories in KEPT, in the file's order."""
+    """The events of the categories in KEPT, by category, in the file's order."""
 
     def __init__(self, events: list[Event] | None = None) -> None:
-        self.events = events or []
+        self.groups: dict[str, list[Event]] = {category: [] for category in KEPT}
+        for event in events or []:
+            self.groups[event.cat].append(event)
         self.lesson: dict[str, Any] = {}
         self.devices: list[dict[str, Any]] = []
         self.set_aside: list[SetAside] = []
@@ -110,28 +113,37 @@ class Trace:
         self._raws: dict[bytes, msgspec.Raw] = {}
         self._seen: set[tuple] = set()
 
-    def add(self, events: list[Event], offset: int) -> None:
-        """Keep what a reader uses. offset: of the text the events came from."""
-        keep, names, seen = self.events.append, self._names, self._seen
+    def of(self, categories: Iterable[str]) -> list[Event]:
+        return [event for category in sorted(categories) for event in self.groups[category]]
+
+    def __len__(self) -> int:
+        return sum(len(group) for group in self.groups.values())
+
+    def add(self, events: list[Event]) -> None:
+        """Keep what a reader uses."""
+        groups, names, seen = self.groups, self._names, self._seen
         for event in events:
-            if event.cat not in KEPT or event.ph != "X":
+            category = event.cat
+            group = groups.get(category)
+            if group is None or event.ph != "X":
                 continue
             if not 0 <= event.dur < LONGEST_US:
-                self.put_aside(
-                    f"{event.cat} events of an impossible duration", f"{event.name[:60]}, {event.dur:.6g} us"
-                )
+                self.put_aside(f"{category} events of an impossible duration", f"{event.name[:60]}, {event.dur:.6g} us")
                 continue
-            event.name = names.setdefault(event.name, event.name)  # one string per name, not one per event
-            if event.cat in GPU:
-                same = (event.name, event.ts, event.dur, event.tid, event.args.correlation if event.args else None)
+            name = event.name = names.setdefault(event.name, event.name)  # one string a name, not one an event
+            if category == "cpu_op":
+                if name in METADATA_OPS:
+                    event.args = None  # launches nothing, so nobody asks for its shapes
+                elif event.args is not None:
+                    self._detach(event.args)
+            elif category in GPU:
+                same = (name, event.ts, event.dur, event.tid, event.args.correlation if event.args else None)
                 if same in seen:
-                    self.put_aside("GPU events that are in the file twice", event.name[:60])
+                    self.put_aside("GPU events that are in the file twice", name[:60])
                     continue
                 seen.add(same)
-            elif event.args is not None and event.cat == "cpu_op":
-                self._detach(event.args)
-            keep(event)
-        if len(self.events) > MOST_EVENTS:
+            group.append(event)
+        if len(self) > MOST_EVENTS:
             raise TraceError(f"more than {MOST_EVENTS:,} events, the most that is read; profile fewer steps")
 
     def _detach(self, args: Args) -> None:
@@ -207,7 +219,7 @@ def _read(path: Path, tick: Callable[[int], object]) -> Trace:
     return trace
 
 
-def _chunks(path: Path, trace: Trace, tick: Callable[[int], object]):
+def _chunks(path: Path, trace: Trace, tick: Callable[[int], object]) -> Iterator[bytes]:
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
@@ -237,7 +249,7 @@ def _decode(trace: Trace, piece: bytes, offset: int) -> None:
         events = _piece(b"[" + piece + b"]")
     except UNREADABLE:
         events = _salvage(trace, piece, offset)
-    trace.add(events, offset)
+    trace.add(events)
 
 
 def _finish(trace: Trace, head: bytes, rest: bytes, offset: int) -> None:
@@ -252,13 +264,13 @@ def _finish(trace: Trace, head: bytes, rest: bytes, offset: int) -> None:
             events = whole.events
     except UNREADABLE:
         events = _salvage(trace, rest, offset)
-    trace.add(events, offset)
+    trace.add(events)
     if not bare:
         try:
             trace.describe(_about(head[: head.rindex(b'"traceEvents"')] + b'"":0}'))
         except UNREADABLE:
             trace.put_aside("the file's own description, which cannot be read", "before the events")
-    if not trace.events and any("broken" in one.what for one in trace.set_aside):
+    if not len(trace) and any("broken" in one.what for one in trace.set_aside):
         raise TraceError("no event in it can be read")
 
 
@@ -273,9 +285,9 @@ def _salvage(trace: Trace, piece: bytes, offset: int) -> list[Event]:
             pass
         try:
             events.append(_event(repair.mend(text)))
-            trace.put_aside("events whose broken text was mended", f"byte {offset + start}", 1)
+            trace.put_aside("events whose broken text was mended", f"byte {offset + start}")
         except UNREADABLE:
-            trace.put_aside("events whose text is broken or cut off", f"byte {offset + start}", 1)
+            trace.put_aside("events whose text is broken or cut off", f"byte {offset + start}")
     if not events and piece.strip(b" \t\r\n,]}"):
         trace.put_aside("events whose text is broken or cut off", f"byte {offset}")
     return events

@@ -82,16 +82,16 @@ class Steps:
 
 def devices(trace: Trace) -> list[Scalar]:
     """The GPUs that the events of a trace name; none where there is no GPU event."""
-    return sorted({e.args.device for e in trace.events if e.cat in GPU and e.args is not None}, key=str)
+    return sorted({e.args.device for e in trace.of(GPU) if e.args is not None}, key=str)
 
 
 def per_step(trace: Trace, device: Scalar = None) -> Steps:
     """The kernel table of `trace` and the figures below it: of all GPUs together, or of one."""
     marks = _steps(trace)
-    everywhere = [e for e in trace.events if e.cat in GPU]
+    everywhere = trace.of(GPU)
     gpu = [e for e in everywhere if device is None or (e.args is not None and e.args.device == device)]
-    ops = [e for e in trace.events if e.cat == "cpu_op" and not _is_bookkeeping(e.name)]
-    launches = [e for e in trace.events if e.cat in RUNTIME and _is_launch(e.name)]
+    ops = [e for e in trace.groups["cpu_op"] if _works(e.name)]
+    launches = [e for e in trace.of(RUNTIME) if _is_launch(e.name)]
     on_gpu = bool(gpu or launches)
     items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
     step_of = _finder(marks)
@@ -131,7 +131,7 @@ def metadata_ops(trace: Trace) -> tuple[dict[str, float], float]:
     """The ops of a step that only rewrite shape and stride: calls by name, and the microseconds of CPU they take."""
     marks = _steps(trace)
     step_of = _finder(marks)
-    ops = [e for e in trace.events if e.cat == "cpu_op" and e.name in names.METADATA_OPS]
+    ops = [e for e in trace.groups["cpu_op"] if e.name in names.METADATA_OPS]
     ops = [op for op in ops if not marks or step_of(op) is not None]
     inside_another = _innermost(ops, ops)
     n = len(marks) or 1
@@ -142,7 +142,7 @@ def metadata_ops(trace: Trace) -> tuple[dict[str, float], float]:
 
 
 def _steps(trace: Trace) -> list[tuple[int, Event]]:
-    marks = [(int(m[1]), e) for e in trace.events if e.cat == "user_annotation" and (m := STEP.match(e.name))]
+    marks = [(int(m[1]), e) for e in trace.groups["user_annotation"] if (m := STEP.match(e.name))]
     return sorted(marks, key=lambda mark: mark[1].ts)
 
 
@@ -202,17 +202,13 @@ def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> lis
 
 
 def _cpu_items(ops: list[Event]) -> list[Item]:
-    """The ops that do work themselves: those with no working op inside, and GEMMs, whose copy of the bias is inside.
-
-    Ops that only rewrite shape and stride are left out.
-    """
-    working = [op for op in ops if op.name not in names.METADATA_OPS]
-    around = _innermost(working, working)
+    """The ops that do work themselves: those with no other inside, and GEMMs, whose copy of the bias is inside."""
+    around = _innermost(ops, list(ops))
     inside: dict[int, float] = defaultdict(float)
-    for op in working:
+    for op in ops:
         if parent := around.get(id(op)):
             inside[id(parent)] += op.dur
-    leaves = [op for op in working if id(op) not in inside or names.classify(op.name)[0] == names.GEMM]
+    leaves = [op for op in ops if id(op) not in inside or names.classify(op.name)[0] == names.GEMM]
     return [Item(op, op.dur - inside.get(id(op), 0.0), None, op) for op in leaves]
 
 
@@ -226,8 +222,9 @@ def _is_launch(name: str) -> bool:
 
 
 @cache
-def _is_bookkeeping(name: str) -> bool:
-    return names.COMPILE_ROWS.match(name) is not None
+def _works(name: str) -> bool:
+    """Not an op that only rewrites shape and stride, nor a row of a compiled function's bookkeeping."""
+    return name not in names.METADATA_OPS and not names.COMPILE_ROWS.match(name)
 
 
 def _innermost(ops: list[Event], points: list[Event]) -> dict[int, Event]:
