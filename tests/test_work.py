@@ -29,7 +29,7 @@ MLP = "03_simple_mlp/64x128x768x3072_bf16_warm_"
     [
         (MLP + "eager", 5, 0, 2),
         (MLP + "compile", 4, 0, 2),
-        (MLP + "compile-max-autotune", 5, 0, 2),
+        (MLP + "compile-max-autotune", 5, 0, 0),
         ("04_liger_mlp/64x128x768x3072_bf16_warm_liger-package", 4, 0, 2),
         ("02_linear/1024x32x64_bf16_warm_eager", 1, 0, 0),
         ("02_linear/1024x32x64_bf16_warm_compile", 1, 0, 0),
