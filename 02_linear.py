@@ -1,4 +1,4 @@
-"""Step 2: nn.Linear is a matmul, a transpose and a bias. How many kernels is that?
+"""Rung 2: nn.Linear is a matmul, a transpose and a bias. How many kernels is that?
 
 Guess before you run it, and write the guess down:
 - Is there a kernel for the transpose of the weight? For the bias?

@@ -1,4 +1,4 @@
-"""Step 3: three Linears, a GELU and a multiply: what runs on the GPU, and what does torch.compile make of it?
+"""Rung 3: three Linears, a GELU and a multiply: what runs on the GPU, and what does torch.compile make of it?
 
 Guess before you run it, and write the guess down:
 - How many kernels does one forward launch, and of which kinds? And compiled?

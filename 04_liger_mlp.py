@@ -1,19 +1,21 @@
-"""Step 4: the same MLP with a kernel that somebody wrote by hand. Does it beat the one that torch.compile generated?
+"""Rung 4: the same MLP with a kernel that somebody wrote by hand. Does it beat the one that torch.compile generated?
 
 Guess before you run it, and write the guess down:
-- How many kernels does one forward launch? Which are the same as in step 3?
+- How many kernels does one forward launch? Which are the same as in rung 3?
 - Is the hand-written kernel faster than Inductor's, on the shape that Inductor compiled for?
-- What is missing from the CPU lane, compared with step 3 --compile?
+- What is missing from the CPU lane, compared with rung 3 compiled?
 
     uv run 04_liger_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
     uv run 04_liger_mlp.py --source package      # the layer from the liger-kernel package, without the Hub
 
-Look at: the one kernel between the GEMMs, the op that launched it, and what its time adds to step 3 --compile.
+Look at: what runs between the GEMMs, the op that launched it, and its time beside that of rung 3, compiled and
+autotuned.
 The layer is Triton, compiled at its first launch: it needs a GPU. Without one, the recorded trace is shown.
 Article: Profiling in PyTorch, Part 2, last section (there the script is called 03_kernels_mlp.py).
 """
 
 import copy
+import dataclasses
 from importlib.metadata import version
 from types import SimpleNamespace
 
@@ -26,7 +28,7 @@ from kernels import get_kernel
 from torch import nn
 
 
-class SimpleGeGLUMLP(nn.Module):  # step 3's, for the weights and for the check
+class SimpleGeGLUMLP(nn.Module):  # rung 3's, for the weights and for the check
     def __init__(self, dim, hidden):
         super().__init__()
         self.gate_proj = nn.Linear(dim, hidden, bias=False)
@@ -93,6 +95,8 @@ def main():
         "--source", choices=("hub", "package"), default="hub", help="where the layer comes from, default hub"
     )
     settings, args = cli.parse(parser, __file__)
+    if args.source == "package":
+        settings = dataclasses.replace(settings, variant="liger-package")
     rows, dim, hidden = args.batch * args.seq, args.dim, args.hidden
 
     def build(on, dtype):

@@ -10,7 +10,7 @@ from common import events, guess, report
 
 H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
-    "show": f"uv run -m common show {H200}_eager.json.gz --guess gemm=3,elementwise=2",
+    "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
 }
 
@@ -20,7 +20,7 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
     show.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
-    show.add_argument("--guess", type=guess.argument, metavar="GUESS", help="5, or gemm=3,elementwise=2")
+    show.add_argument("--guess", type=guess.argument, metavar="GUESS", help="3, or gemm=1,copy=2")
     compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
     compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
     args = parser.parse_args()

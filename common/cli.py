@@ -72,7 +72,7 @@ def lesson_parser(
         "--warmup", dest="warm", action="store_true", help=f"run before the profile{usual.get(True, '')}"
     )
     warmth.add_argument(
-        "--cold", dest="warm", action="store_false", help=f"profile the very first runs{usual.get(False, '')}"
+        "--cold", dest="warm", action="store_false", help=f"no run before the profile{usual.get(False, '')}"
     )
     parser.set_defaults(warm=warm, size_names=tuple(sizes), variant=variant, compile=None, question=_question(doc))
     steps = "steps of the profiler, default 1,1,3"
@@ -83,7 +83,7 @@ def lesson_parser(
         *spellings("no_ceilings"), dest="ceilings", action="store_false", help="do not measure copy and GEMM speed"
     )
     parser.add_argument(
-        "--guess", type=guess.argument, metavar="GUESS", help="what a step puts on the GPU: 5, or gemm=3,elementwise=2"
+        "--guess", type=guess.argument, metavar="GUESS", help="what a step puts on the GPU: 3, or gemm=1,copy=2"
     )
     parser.add_argument(*spellings("full_names"), action="store_true", help="print kernel names in full")
     parser.add_argument(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from common import names, roofline, work
-from common.events import Trace
+from common.events import GPU, Trace
 from common.roofline import Roof
 from common.work import Row, Steps
 
@@ -134,7 +134,7 @@ def _is_light(call: Call) -> bool:
 def _difference(a: str, b: str) -> str:
     """`bz -> badd`: the parts of two names that differ."""
     shorter = [names.short(name) for name in (a, b)]
-    parts = [re.split(r"[_<>(), ]+", name) for name in (shorter if shorter[0] != shorter[1] else (a, b))]
+    parts = [re.split(r"[_<>(), ]", name) for name in (shorter if shorter[0] != shorter[1] else (a, b))]
     changed = []
     for tag, i, i_end, j, j_end in SequenceMatcher(a=parts[0], b=parts[1], autojunk=False).get_opcodes():
         if tag != "equal":
@@ -147,6 +147,8 @@ def _difference(a: str, b: str) -> str:
 def warnings(a: Trace, b: Trace) -> list[str]:
     """What makes a comparison unfair: another GPU, another shape."""
     found = []
+    if len({any(trace.of(GPU)) for trace in (a, b)}) > 1:
+        found.append("only one of them has GPU events")
     devices = [
         trace.lesson.get("device") or (trace.devices[0].get("name") if trace.devices else None) for trace in (a, b)
     ]

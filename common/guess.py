@@ -22,14 +22,14 @@ class Guess:
 
 
 def parse(text: str) -> Guess:
-    """`5`, or `gemm=3,elementwise=2`. Raises ValueError whose text says what is wrong."""
+    """`3`, or `gemm=1,copy=2`. Raises ValueError whose text says what is wrong."""
     if re.fullmatch(r"[0-9]{1,6}", text):
         return Guess(int(text), {})
     families: dict[str, int] = {}
     for part in text.split(","):
         family, _, number = part.partition("=")
         if family not in FAMILIES or not re.fullmatch(r"[0-9]{1,6}", number) or family in families:
-            raise ValueError(f"{text[:60]!r} is neither a number nor like gemm=3,elementwise=2 ({', '.join(FAMILIES)})")
+            raise ValueError(f"{text[:60]!r} is neither a number nor like gemm=1,copy=2 ({', '.join(FAMILIES)})")
         families[family] = int(number)
     return Guess(None, families)
 

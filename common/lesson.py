@@ -3,6 +3,8 @@
 import dataclasses
 import importlib.util
 import re
+import shlex
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -46,6 +48,7 @@ def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], W
     elements: how many numbers one forward holds at once, checked against the free memory before any are made.
     build: makes the tensors, on the device and in the dtype that it is given.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to clean up
     try:
         _run(settings, elements, build)
     except (CannotRun, events.TraceError) as error:
@@ -99,22 +102,22 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     except NotHere as reason:
         report.line(out, _environment(settings, device))
         report.line(out, f"This cannot run here: {reason}")
-        _ask(out, settings)
-        _show_recorded(out, settings)
+        recorded = _show_recorded(out, settings)
+        _next(out, settings, [recorded] if recorded else [])
         return
     report.line(out, _numerics(settings, result))
     trace = events.read(result.path)
     report.line(out, _times(result, work.per_step(trace)))
-    _ask(out, settings)
-    # Without a GPU the guess, which is about one, is set against the recorded trace.
+    if device == "cuda":  # the question is about a GPU: without one, it and the guess belong to the recorded trace
+        _ask(out, settings)
     steps = report.show(out, trace, settings.full_names, settings.guess if device == "cuda" else None)
     if device == "cpu":
         report.line(out, f"Profiled on the CPU, because {why}.")
-        _show_recorded(out, settings)
     elif steps.lost or not (steps.on_gpu and steps.rows):
         found = f"{len(steps.lost)} launches have no kernel" if steps.lost else "no GPU event at all"
         raise CannotRun(f"{found} in {result.path}. {LOST}")
-    _next(out, settings, result.path)
+    recorded = _show_recorded(out, settings) if device == "cpu" else None
+    _next(out, settings, [path for path in (result.path, recorded) if path])
 
 
 def _environment(settings: Settings, device: str) -> str:
@@ -140,34 +143,48 @@ def _times(result: Result, steps: Steps) -> str:
 def _ask(out: Console, settings: Settings) -> None:
     """The lesson's question, where the reader has not answered it yet."""
     if settings.guess is None:
-        report.line(out, "\nYour guess, before you look (--guess gemm=3,elementwise=2 has it checked)?")
+        report.line(out, "\nYour guess, before you look? (--guess 3 or --guess gemm=1,copy=2 has it checked)")
         for point in settings.question:
             report.line(out, point)
         report.line(out, "")
 
 
-def _next(out: Console, settings: Settings, path: Path) -> None:
-    later = sorted(path.name for path in ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
-    then = f"{settings.lesson}.py --compile" if settings.variant == "eager" else later[0] if later else ""
+def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
+    """What to do with the traces of this run, ready to paste."""
     report.line(out, "\nNext:")
-    report.line(out, f"  drag {path} into https://ui.perfetto.dev (it stays on this machine)")
-    report.line(out, f"  uv run -m common show {path}")
-    if then:
-        report.line(out, f"  uv run {then}")
+    for path in traces:
+        report.command(out, f"drag {path} into https://ui.perfetto.dev (it stays on this machine)")
+    for path in traces[:1]:
+        eager = path.with_name(path.name.replace(f"_{settings.variant}", "_eager"))
+        if eager != path and eager.exists():
+            report.command(out, f"uv run -m common compare {shlex.quote(str(eager))} {shlex.quote(str(path))}")
+        else:
+            report.command(out, f"uv run -m common show {shlex.quote(str(path))}")
+    later = sorted(path.name for path in ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
+    if settings.variant == "eager":
+        report.command(out, f"uv run {settings.lesson}.py {shlex.join([*sys.argv[1:], '--compile'])}")
+    elif later:
+        report.command(out, f"uv run {later[0]}")
 
 
-def _show_recorded(out: Console, settings: Settings) -> None:
-    """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape."""
+def _show_recorded(out: Console, settings: Settings) -> Path | None:
+    """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape. Returns its path."""
     asked = settings.config("cuda")
     paths = sorted(RECORDED.glob(f"*/{settings.lesson}/*.json.gz"))
     if not paths:
-        return
+        return None
     path = max(paths, key=lambda path: _likeness(path.name.removesuffix(".json.gz"), asked))
     trace, got = events.read(path), path.name.removesuffix(".json.gz")
+    shown = path.relative_to(ROOT)
     gpu = trace.lesson.get("device", path.parent.parent.name)
     what = "the same command" if got == asked else f"{got}, the nearest that was recorded to {asked}"
-    report.line(out, f"\nRecorded on one {gpu}: {what} ({path.relative_to(ROOT)})")
+    report.line(out, f"\nRecorded on one {gpu}: {what}")
+    report.command(out, str(shown))
+    if layer := trace.lesson.get("layer"):
+        report.line(out, layer)
+    _ask(out, settings)
     report.show(out, trace, settings.full_names, settings.guess)
+    return shown
 
 
 def _likeness(config: str, asked: str) -> tuple[bool, ...]:

@@ -30,6 +30,11 @@ def line(out: Console, text: str) -> None:
     out.print(escape(text))
 
 
+def command(out: Console, text: str) -> None:
+    """A line to paste: never broken, however narrow the terminal."""
+    out.print("  " + escape(text), soft_wrap=True)
+
+
 def error(text: str) -> None:
     """One line on standard error."""
     print(" ".join(text.split()), file=sys.stderr)
@@ -111,6 +116,8 @@ def summary(steps: Steps) -> str:
     busy = f"busy {us(steps.busy_us)} us of {us(steps.span_us)} us"
     busy += f" ({steps.busy_us / steps.span_us:.0%})" if steps.span_us else ""
     over = f"median of {plural(len(steps.numbers), 'step')}"
+    if 1 < len(steps.spans_us) <= 5:
+        over = f"steps of {', '.join(us(span) for span in steps.spans_us)} us"
     if not steps.numbers:
         over = "the trace has no ProfilerStep, so all of it counts as one step"
     if not steps.on_gpu:
@@ -172,30 +179,37 @@ def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: b
 def _differences(a: Side, b: Side) -> list[str]:
     """What the kernels alone do not say: memory traffic, and ops without GPU work."""
     said = []
-    if a.bytes != b.bytes and not (a.unknown or b.unknown):
+    if a.bytes != b.bytes and a.steps.on_gpu and b.steps.on_gpu and not (a.unknown or b.unknown):
         verb, less = ("saves", a.bytes - b.bytes) if b.bytes < a.bytes else ("adds", b.bytes - a.bytes)
-        said.append(
-            f"B {verb} {tables.scaled(less, 'B')} of memory traffic a step ({a.bytes:,} against {b.bytes:,} bytes)."
-        )
+        known = f"({a.bytes:,} against {b.bytes:,} bytes)"
+        said.append(f"B {verb} {tables.scaled(less, 'B')} of memory traffic a step {known}.")
     gone = {name: n - b.idle.get(name, 0) for name, n in a.idle.items() if n > b.idle.get(name, 0)}
     if gone:
-        first, others = max(gone, key=lambda name: gone[name]), sum(gone.values()) - 1
-        rest = f" and {count(others)} others" if others else ""
+        first, others = max(gone, key=lambda name: gone[name]), round(sum(gone.values())) - 1
+        rest = f" and {others} others" if others else ""
         said.append(f"Gone from the CPU: {first}{rest}: no GPU work, {us(a.idle_us - b.idle_us)} us of CPU a step.")
     return said
 
 
 def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
     """Rows of (what, a cell for each side), each with its ratio to the first where there is one."""
+    work_ = "GPU operations" if all(side.steps.on_gpu for side in sides) else "operations"
     rows: list[tuple[str, list[float | None], str]] = [
-        ("GPU operations a step", [side.launches for side in sides], ""),
-        ("of them kernels", [side.steps.kernels for side in sides], ""),
-        ("GPU busy", [side.steps.busy_us for side in sides], " us"),
+        (work_, [side.launches for side in sides], ""),
+        ("of them kernels", [side.steps.kernels if side.steps.on_gpu else None for side in sides], ""),
+        ("busy", [side.steps.busy_us for side in sides], " us"),
         ("CPU of a profiled step", [side.steps.cpu_us or None for side in sides], " us"),
         ("unprofiled forward", [side.unprofiled_us for side in sides], " us"),
-        ("memory traffic", [side.bytes / 1e6 or None for side in sides], " MB"),
     ]
-    return [(what, [_cell(value, values[0], unit) for value in values]) for what, values, unit in rows if any(values)]
+    figures = [
+        (what, [_cell(value, values[0], unit) for value in values]) for what, values, unit in rows if any(values)
+    ]
+    if all(side.steps.on_gpu for side in sides):
+        whole = [None if side.unknown else side.bytes / 1e6 for side in sides]
+        least = [f"at least {us(side.bytes / 1e6)} MB" for side in sides]
+        cells = [_cell(value, whole[0], " MB") or text for value, text in zip(whole, least, strict=True)]
+        figures.append(("memory traffic", cells))
+    return figures
 
 
 def _cell(value: float | None, first: float | None, unit: str) -> str:

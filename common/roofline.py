@@ -106,10 +106,10 @@ def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> str:
     unprofiled = trace.lesson.get("unprofiled_us")
     whole, what = steps.span_us, "the step"
     if isinstance(unprofiled, int | float) and unprofiled > 0:
-        whole, what = float(unprofiled), "an unprofiled forward"
+        whole, what = float(unprofiled), f"the {unprofiled:,.1f} us of an unprofiled forward"
     busy = min(1.0, steps.busy_us / whole) if whole else 1.0
     if busy < 0.5:
-        return f"launch-bound: the GPU works for {busy:.0%} of {what} and waits for the CPU in the rest"
+        return f"launch-bound: the GPU works for {busy:.0%} of {what} and waits for the CPU the rest of the time"
     shares = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
     for row, roof in zip(steps.rows, rows, strict=True):
         if roof.bound:

@@ -75,6 +75,7 @@ class Steps:
     memsets: float
     busy_us: float  # in which at least one GPU event runs
     span_us: float
+    spans_us: list[float]  # of each step
     cpu_us: float  # of the step's own row on the CPU; 0 without steps
     lost: list[Event]  # launches in the steps whose GPU event is not in the file
     unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
@@ -111,6 +112,7 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
     memsets = [sum(item.event.cat == "gpu_memset" for item in items) for items in inside]
     kernels = [len(items) - c - m for items, c, m in zip(inside, copies, memsets, strict=True)]
     rows, order = _rows(inside)
+    spans = _spans(inside, [step for _, step in marks])
     return Steps(
         numbers=[number for number, _ in marks],
         on_gpu=on_gpu,
@@ -121,7 +123,8 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
         memsets=statistics.median(memsets),
         busy_us=statistics.median(_busy(items) if on_gpu else sum(item.us for item in items) for items in inside),
         cpu_us=statistics.median(step.dur for _, step in marks) if marks else 0.0,
-        span_us=statistics.median(_spans(inside, [step for _, step in marks])),
+        span_us=statistics.median(spans),
+        spans_us=spans,
         lost=lost,
         unlaunched=unlaunched,
     )

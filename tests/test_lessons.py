@@ -1,6 +1,8 @@
 """The four scripts, run as a reader runs them, on the CPU at small sizes."""
 
+import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -64,7 +66,10 @@ def test_a_run_prints_and_writes_what_it_promises(tmp_path, compiled_caches, scr
     own, recorded = done.stdout.split("Recorded on one NVIDIA H200")
     assert "No GPU kernels in this trace" in own and "no NVIDIA driver" in own
     assert re.search(r"A step: \d kernels?, \d cop(y|ies), \d memsets?; GPU busy", recorded)
-    assert rest[-4] == "Next:" and f"{name}.json into https://ui.perfetto.dev" in rest[-3]
+    following = rest[rest.index("Next:") + 1 :]
+    assert f"{name}.json into https://ui.perfetto.dev" in following[0] and "traces/recorded/h200" in following[1]
+    again = shlex.join([*flags, "--out", str(tmp_path), "--compile"])
+    assert (following[-1] == f"  uv run {script}.py {again}") == ("eager" in name)
     if "eager" in name:
         assert ops_of_a_step(own) == OPS[script]
     if (script, "compile" in name) == ("03_simple_mlp", True):  # the C++ kernel of Inductor has a row of its own
@@ -111,7 +116,7 @@ def test_the_recorded_run_nearest_to_the_asked_one_is_shown_and_named(call, tmp_
     _, out, _ = call("01_matmul_add", "--size", "8", "--warmup", "--batched", "--out", tmp_path)
     assert "64x64x64_bf16_warm_eager, the nearest that was recorded to 8x8x8_bf16_warm_eager" in out
     _, out, _ = call("01_matmul_add", "--size", "64", "--out", tmp_path)
-    assert "the same command (traces/recorded/h200/01_matmul_add/64_bf16_cold_eager.json.gz)" in out
+    assert "the same command\n  traces/recorded/h200/01_matmul_add/64_bf16_cold_eager.json.gz\n" in out
 
 
 @pytest.mark.parametrize("script", sorted(path.name for path in ROOT.glob("[0-9]*.py")))
@@ -195,20 +200,37 @@ def test_a_full_disk_loses_nothing(call, tmp_path, part):
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
-@pytest.mark.parametrize("after_s", [0.3, 1.0, 2.5, 4.0, 6.0])
+@pytest.mark.parametrize("after_s", [0.3, 0.7, 1.2, 2.5, 4.0, 5.5, 7.0, 8.5])
 def test_ctrl_c_at_any_moment_is_one_line_and_loses_nothing(tmp_path, after_s):
-    words = ["03_simple_mlp.py", "--batch", "16", "--seq", "64", "--out", str(tmp_path)]
+    words = ["03_simple_mlp.py", "--schedule", "1,1,400", "--out", str(tmp_path)]  # minutes: it cannot be done before
     child = subprocess.Popen(
         [sys.executable, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     time.sleep(after_s)
     child.send_signal(signal.SIGINT)
     _, err = child.communicate(timeout=120)
-    if child.returncode == 0:  # it was done already
-        return
     assert child.returncode in (-signal.SIGINT, 130, 1) and one_line(err) == "interrupted"
-    assert {path.suffix for path in tmp_path.rglob("*") if path.is_file()} in (set(), {".json", ".txt"})
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert not list(tmp_path.rglob(".unfinished-*"))
+
+
+def test_an_interrupted_compile_is_one_line(tmp_path):
+    env = os.environ | {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    words = ["03_simple_mlp.py", *MLP, "--compile", "--out", str(tmp_path / "out")]
+    child = subprocess.Popen([sys.executable, *words], cwd=ROOT, env=env, stderr=subprocess.PIPE, text=True)
+    time.sleep(8)  # most of a first compile is still to come
+    child.send_signal(signal.SIGINT)
+    _, err = child.communicate(timeout=120)
+    assert child.returncode == 0 or one_line(err) == "interrupted"
+    assert child.returncode == 0 or not [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
+
+
+def test_next_compares_with_the_eager_run_where_there_is_one(call, tmp_path):
+    _, out, _ = call("02_linear", "--batch", "4", "--out", tmp_path)
+    assert f"  uv run 02_linear.py --batch 4 --out {tmp_path} --compile\n" in out
+    _, out, _ = call("02_linear", "--batch", "4", "--compile", "--out", tmp_path)
+    eager, compiled = (f"{tmp_path}/02_linear/4x32x64_bf16_warm_{v}_cpu.json" for v in ("eager", "compile"))
+    assert f"  uv run -m common compare {eager} {compiled}\n" in out
 
 
 def test_lessons_load_by_path_and_hold_their_own_model():
