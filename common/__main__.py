@@ -36,11 +36,15 @@ def main() -> None:
             report.show(out, traces[0], args.full_names, args.guess)
         else:
             report.compared(out, args.traces, traces, args.full_names)
+        sys.stdout.flush()
     except events.TraceError as error:
         report.error(str(error))
         sys.exit(1)
-    except BrokenPipeError:  # `| head`: what was asked for has been read
+    except OSError as error:  # `| head` has read what it wanted; a full disk is worth a word
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            report.error(f"cannot write the output: {error.strerror or error}")
+            sys.exit(1)
 
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:

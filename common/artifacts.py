@@ -18,12 +18,15 @@ def write(path: Path, prof: profile, about: dict, device: str) -> None:
     """
     by = "self_device_time_total" if device == "cuda" else "self_cpu_time_total"
     table = prof.key_averages().table(sort_by=by, row_limit=30)
+    # The profiler writes to a plain path: it puts that path into the file unescaped, and stumbles over odd ones.
+    with tempfile.TemporaryDirectory() as scratch:
+        raw = Path(scratch) / "trace.json"
+        prof.export_chrome_trace(str(raw))
+        trace = raw.read_text(encoding="utf-8", errors="replace") if raw.exists() else ""
+        if not trace.rstrip().endswith("}"):  # the profiler does not look whether its writes succeed
+            raise CannotRun(f"the profiler could not write its trace in {scratch}; is the disk full? TMPDIR moves it")
     with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as folder:
         trace_file, table_file = Path(folder) / "trace.json", Path(folder) / "table.txt"
-        prof.export_chrome_trace(str(trace_file))
-        trace = trace_file.read_text(encoding="utf-8", errors="replace") if trace_file.exists() else ""
-        if not trace.rstrip().endswith("}"):  # the profiler does not look whether its writes succeed
-            raise CannotRun(f"the profiler could not write its trace below {path.parent}; is the disk full?")
         trace_file.write_text(scrub(trace, about), encoding="utf-8")
         table_file.write_text(_without_folders(table), encoding="utf-8")
         os.replace(table_file, path.with_suffix(".txt"))

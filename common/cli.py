@@ -46,7 +46,7 @@ class Settings:
 
 
 def lesson_parser(
-    doc: str, example: str, sizes: dict[str, int], warm: bool, variant: str = "eager"
+    doc: str | None, example: str, sizes: dict[str, int], warm: bool, variant: str = "eager"
 ) -> argparse.ArgumentParser:
     """A parser with the flags of every lesson; a lesson adds its own and calls `parse`.
 
@@ -54,7 +54,7 @@ def lesson_parser(
     for compiling.
     """
     parser = argparse.ArgumentParser(
-        description=doc.strip().splitlines()[0],
+        description=next(iter((doc or "").splitlines()), ""),  # python -OO leaves no docstrings
         epilog=f"example: {example}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -121,9 +121,9 @@ def spellings(name: str) -> list[str]:
     return list(dict.fromkeys(("--" + name, "--" + name.replace("_", "-"))))
 
 
-def _question(doc: str) -> tuple[str, ...]:
+def _question(doc: str | None) -> tuple[str, ...]:
     """The points of "Guess before you run it" in a lesson's docstring, which are lines that begin with a dash."""
-    return tuple(line for line in doc.splitlines() if line.startswith("- "))
+    return tuple(line for line in (doc or "").splitlines() if line.startswith("- "))
 
 
 def _size(text: str) -> int:

@@ -65,16 +65,18 @@ def check_memory(device: str, elements: int, dtype: str) -> None:
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else psutil.virtual_memory().available
     if needed > free:
         name = "this GPU" if device == "cuda" else "this machine"
-        raise CannotRun(f"needs {needed / 1e9:,.0f} GB, {name} has {free / 1e9:,.1f} GB free; use smaller sizes")
+        wanted = f"{needed / 1e9:,.0f}" if needed < 1e21 else f"{needed / 1e9:.0e}"
+        raise CannotRun(f"needs {wanted} GB, {name} has {free / 1e9:,.1f} GB free; use smaller sizes")
 
 
 def check_compiler(device: str, what: str) -> None:
     """torch.compile on a CPU builds C++; Triton on a GPU builds a small launcher in C against Python's headers."""
     if device == "cpu":
         usual, package = ("clang++" if sys.platform == "darwin" else "cl" if os.name == "nt" else "g++"), "g++"
-        names = [os.environ.get("CXX", usual)]
+        names = [os.environ.get("CXX") or usual]
     else:
-        names, package = [os.environ["CC"]] if "CC" in os.environ else ["gcc", "clang", "cc"], "gcc"
+        names, package = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang", "cc"], "gcc"
+    names = [name.split()[0] for name in names]  # "ccache g++", "g++ -O2"
     if not any(shutil.which(name) for name in names):
         language, variable = ("C++", "CXX") if device == "cpu" else ("C", "CC")
         way_out = f"install one (Debian, Ubuntu: apt install {package}) or set {variable}"

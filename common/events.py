@@ -221,19 +221,22 @@ def _read(path: Path, tick: Callable[[int], object]) -> Trace:
 
 def _chunks(path: Path, trace: Trace, tick: Callable[[int], object]) -> Iterator[bytes]:
     with path.open("rb") as file:
-        packed = file.read(2) == b"\x1f\x8b"
-        file.seek(0)
+        packed = file.peek(2)[:2] == b"\x1f\x8b"  # without seeking: a pipe is welcome
         source = gzip.GzipFile(fileobj=file) if packed else file
+
+        def place() -> int:
+            return file.tell() if file.seekable() else 0
+
         while True:
             try:
                 chunk = source.read(PIECE)
             except (EOFError, zlib.error, gzip.BadGzipFile):
-                trace.put_aside("end of the compressed file: it is cut off or damaged", f"byte {file.tell()}")
+                trace.put_aside("end of the compressed file: it is cut off or damaged", f"near byte {place()}")
                 return
             if not chunk:
                 return
             yield chunk
-            tick(file.tell())
+            tick(place())
 
 
 def _start_of_events(text: bytearray, fresh: int) -> int | None:

@@ -54,8 +54,11 @@ def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], W
     except (CannotRun, events.TraceError) as error:
         _fail(settings, str(error))
     except OSError as error:
-        where = error.filename or settings.out
-        _fail(settings, f"cannot write to {where}: {error.strerror or error}; --out DIR writes elsewhere")
+        where = str(error.filename or settings.out)
+        elsewhere = "; --out DIR writes elsewhere" if where.startswith(str(settings.out)) else ""
+        _fail(settings, f"cannot write to {where}: {error.strerror or error}{elsewhere}")
+    except MemoryError:
+        _fail(settings, "out of memory, use smaller sizes")
     except RuntimeError as error:
         text = str(error)
         if isinstance(error, torch.OutOfMemoryError) or "allocate memory" in text:

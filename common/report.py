@@ -1,5 +1,6 @@
 """What the terminal says, and --json. The only module that prints."""
 
+import io
 import sys
 import time
 from pathlib import Path
@@ -22,6 +23,10 @@ UNBOUNDED = 10_000  # columns of a pipe or a file, where a row stays on one line
 
 def console() -> Console:
     """Standard output: in the terminal's width and colours, or plain where it is no terminal."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a name that the terminal's encoding lacks is no reason to fail
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=UNBOUNDED, color_system=None)
 

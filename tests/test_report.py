@@ -1,10 +1,13 @@
 """What `uv run -m common show` prints: in a pipe, and in terminals of 80 and of 160 columns."""
 
 import ast
+import gzip
 import io
 import json
 import os
 import re
+import subprocess
+import sys
 
 from common import events, report
 
@@ -14,6 +17,7 @@ from rich.console import Console
 
 COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
 EAGER = COMPILED.with_name("64x128x768x3072_bf16_warm_eager.json.gz")
+GOOD = gzip.decompress(EAGER.read_bytes()).decode()
 READERS = ("compare", "guess", "roofline", "tables", "events", "repair", "names", "work", "report", "__main__")
 
 
@@ -64,6 +68,27 @@ def test_json_has_the_promised_keys():
     assert all({*keys.split(), "ideal_us", "of_ideal"} <= set(kernel) for kernel in shown["kernels"])
     assert sum(k["flops"] * k["per_step"] for k in shown["kernels"] if k["family"] == "gemm") == 3 * 38_654_705_664
     assert [k["flops"] for k in shown["kernels"] if k["family"] == "memset"] == [None]
+
+
+def test_a_pipe_can_be_read():
+    done = run("-c", f"import os; os.system('zcat {EAGER} | ' + os.sys.executable + ' -m common show /dev/stdin')")
+    assert "nvjet_sm90" in done.stdout and done.stderr == ""
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a full disk ready")
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "common", "show", EAGER], cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1 and "cannot write the output: No space left" in one_line(done.stderr)
+
+
+def test_an_ascii_terminal_is_no_reason_to_fail(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(GOOD.replace("aten::gelu", "aten::gélu"), encoding="utf-8")
+    done = run("-m", "common", "show", path, env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 0 and "g\\xe9lu" in done.stdout
 
 
 def test_several_gpus_get_a_section_each(tmp_path):

@@ -78,6 +78,20 @@ def test_a_gpu_without_bf16_is_named(monkeypatch):
     device.check_dtype("cuda", "fp16")
 
 
+def test_a_folder_with_a_quote_in_its_name(call, tmp_path):
+    out = tmp_path / 'a "b" \\c'
+    assert call("01_matmul_add", "--size", "8", "--out", out)[0] == 0
+    (path,) = out.rglob("*.json")
+    assert "traceName" not in read_json(path)
+
+
+@pytest.mark.parametrize("cxx", ["", "g++ -O2"])
+def test_a_compiler_may_be_set_with_flags_or_not_at_all(monkeypatch, cxx):
+    monkeypatch.setenv("CXX", cxx)
+    monkeypatch.setattr(device.shutil, "which", lambda name: name if name in ("g++", "clang++") else None)
+    device.check_compiler("cpu", "--compile")
+
+
 def test_memory_is_estimated_before_it_is_taken(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (139_000_000_000, 150_000_000_000))
     with pytest.raises(CannotRun, match="needs 412 GB, this GPU has 139.0 GB free; use smaller sizes"):
