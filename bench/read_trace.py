@@ -19,9 +19,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm_eager.json.gz"
 
+ROUND_US, STEPS = 10_000.0, 10
+
 OURS = """
-from common import events, work
-steps = work.per_step(events.read(Path(sys.argv[1])))
+from common import events, reading, work
+steps = work.per_step(reading.read(Path(sys.argv[1])))
 for row in steps.rows:
     totals[row.name] = totals.get(row.name, 0.0) + sum(row.times)
 """
@@ -57,23 +59,38 @@ print(json.dumps({{"s": time.perf_counter() - start, "mb": peak, "totals": total
 """
 
 
+STEP = """
+  {{
+    "ph": "X", "cat": "user_annotation", "name": "ProfilerStep#{n}", "pid": {pid}, "tid": {pid},
+    "ts": {ts:.3f}, "dur": {dur:.3f},
+    "args": {{
+      "External id": {n}
+    }}
+  }},"""
+
+
 def write_trace(path: Path, events: int) -> int:
-    """The recorded steps again and again, each later and with ids of its own. Returns how many events that is."""
+    """The recorded steps again and again, inside STEPS longer ones, each later and with ids of its own.
+
+    Returns how many events that is.
+    """
     text = gzip.decompress(SOURCE.read_bytes()).decode()
     begin, end = text.index('"traceEvents": [') + len('"traceEvents": ['), text.rindex("\n  ]")
-    body = text[begin:end]
-    body = body.replace("ProfilerStep#", "Round ")  # thousands of steps would measure how a reader handles steps
+    body = text[begin:end].replace("ProfilerStep#", "Round ")
     each = body.count("\n  },\n  {") + 1
     rounds = -(-events // each)
+    first = re.search(r'"pid": (\d+), "tid": \d+,\s*"ts": ([\d.]+)', body)
+    pid, start, span = int(first[1]), float(first[2]) - 1, ROUND_US * rounds / STEPS
+    ids, times = re.compile(r'("correlation"|"External id"): ?(\d+)'), re.compile(r'"ts": ([\d.]+)')
     with path.open("w") as file:
         file.write(text[:begin])
+        for n in range(STEPS):
+            file.write(STEP.format(n=n + 1, pid=pid, ts=start + n * span, dur=span))
         for i in range(rounds):
-            later = re.sub(r'"ts": ([\d.]+)', lambda m, i=i: f'"ts": {float(m[1]) + 2000.0 * i:.3f}', body)
-            ids = re.compile(r'("correlation"|"External id"): ?(\d+)')
-            later = ids.sub(lambda m, i=i: f"{m[1]}: {int(m[2]) + 1000 * i}", later)
-            file.write(("," if i else "") + later)
+            later = times.sub(lambda m, i=i: f'"ts": {float(m[1]) + ROUND_US * i:.3f}', body)
+            file.write("," * (i > 0) + ids.sub(lambda m, i=i: f"{m[1]}: {int(m[2]) + 1000 * i}", later))
         file.write(text[end:])
-    return rounds * each
+    return rounds * each + STEPS
 
 
 def main() -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from common import events, guess, report
+from common import events, guess, records, report
 
 H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
@@ -30,7 +30,7 @@ def main() -> None:
         traces = [report.read(path) for path in args.traces]
         out = report.console()
         if args.json:
-            as_json = report.as_json if args.verb == "show" else report.compared_as_json
+            as_json = records.show if args.verb == "show" else records.compared
             print(json.dumps(as_json(args.traces, traces), indent=1))
         elif args.verb == "show":
             report.show(out, traces[0], args.full_names, args.guess)

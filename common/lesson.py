@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from common import device as machine
-from common import events, report, session, work
+from common import events, reading, recorded, report, session, work
 from common.cli import Settings
 from common.device import CannotRun
 from common.session import Result, Workload
@@ -21,8 +21,6 @@ from common.work import Steps
 import torch
 from rich.console import Console
 
-ROOT = Path(__file__).parent.parent
-RECORDED = ROOT / "traces" / "recorded"
 LOST = (
     "The profiler lost GPU activity: do not trust this trace. Likely causes: another profiler holds CUPTI (Nsight,"
     " DCGM), the driver keeps profiling for administrators (NVreg_RestrictProfilingToAdminUsers), or WSL without CUPTI"
@@ -35,7 +33,7 @@ class NotHere(Exception):
 
 def load(name: str) -> ModuleType:
     """A lesson's script as a module, by path: names that begin with a digit cannot be imported."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"{name}.py")
+    spec = importlib.util.spec_from_file_location(name, recorded.ROOT / f"{name}.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -105,11 +103,11 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     except NotHere as reason:
         report.line(out, _environment(settings, device))
         report.line(out, f"This cannot run here: {reason}")
-        recorded = _show_recorded(out, settings)
-        _next(out, settings, [recorded] if recorded else [])
+        shown = _show_recorded(out, settings)
+        _next(out, settings, [shown] if shown else [])
         return
     report.line(out, _numerics(settings, result))
-    trace = events.read(result.path)
+    trace = reading.read(result.path)
     report.line(out, _times(result, work.per_step(trace)))
     if device == "cuda":  # the question is about a GPU: without one, it and the guess belong to the recorded trace
         _ask(out, settings)
@@ -119,8 +117,8 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     elif steps.lost or not (steps.on_gpu and steps.rows):
         found = f"{len(steps.lost)} launches have no kernel" if steps.lost else "no GPU event at all"
         raise CannotRun(f"{found} in {result.path}. {LOST}")
-    recorded = _show_recorded(out, settings) if device == "cpu" else None
-    _next(out, settings, [path for path in (result.path, recorded) if path])
+    shown = _show_recorded(out, settings) if device == "cpu" else None
+    _next(out, settings, [path for path in (result.path, shown) if path])
 
 
 def _environment(settings: Settings, device: str) -> str:
@@ -163,7 +161,7 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
             report.command(out, f"uv run -m common compare {shlex.quote(str(eager))} {shlex.quote(str(path))}")
         else:
             report.command(out, f"uv run -m common show {shlex.quote(str(path))}")
-    later = sorted(path.name for path in ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
+    later = sorted(path.name for path in recorded.ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
     if settings.variant == "eager":
         report.command(out, f"uv run {settings.lesson}.py {shlex.join([*sys.argv[1:], '--compile'])}")
     elif later:
@@ -173,12 +171,11 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
 def _show_recorded(out: Console, settings: Settings) -> Path | None:
     """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape. Returns its path."""
     asked = settings.config("cuda")
-    paths = sorted(RECORDED.glob(f"*/{settings.lesson}/*.json.gz"))
-    if not paths:
+    found = recorded.nearest(settings.lesson, asked)
+    if found is None:
         return None
-    path = max(paths, key=lambda path: _likeness(path.name.removesuffix(".json.gz"), asked))
-    trace, got = events.read(path), path.name.removesuffix(".json.gz")
-    shown = path.relative_to(ROOT)
+    (path, got), shown = found, found[0].relative_to(recorded.ROOT)
+    trace = reading.read(path)
     gpu = trace.lesson.get("device", path.parent.parent.name)
     what = "the same command" if got == asked else f"{got}, the nearest that was recorded to {asked}"
     report.line(out, f"\nRecorded on one {gpu}: {what}")
@@ -188,18 +185,3 @@ def _show_recorded(out: Console, settings: Settings) -> Path | None:
     _ask(out, settings)
     report.show(out, trace, settings.full_names, settings.guess)
     return shown
-
-
-def _likeness(config: str, asked: str) -> tuple[bool, ...]:
-    """What two configs share, the weightiest first."""
-    shape, dtype, warmth, variant, *schedule = config.split("_")
-    shape_, dtype_, warmth_, variant_, *schedule_ = asked.split("_")
-    return (
-        variant == variant_,
-        variant.split("-")[0] == variant_.split("-")[0],  # compile of any mode, liger of any source
-        shape.count("x") == shape_.count("x"),  # --batched
-        schedule == schedule_,
-        warmth == warmth_,
-        shape == shape_,
-        dtype == dtype_,
-    )

@@ -4,9 +4,8 @@ import io
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from common import compare, events, guess, names, roofline, tables, work
+from common import compare, guess, reading, records, roofline, tables, work
 from common.compare import Side
 from common.events import Trace
 from common.guess import Guess
@@ -60,7 +59,7 @@ def read(path: Path) -> Trace:
             bar.update(bar.task_ids[0], completed=done)
 
     try:
-        return events.read(path, tick)
+        return reading.read(path, tick)
     finally:
         for bar in bars:
             bar.stop()
@@ -74,12 +73,12 @@ def show(out: Console, trace: Trace, full_names: bool = False, guessed: Guess | 
     gpus = work.devices(trace)
     for gpu in gpus if len(gpus) > 1 else [None]:
         if gpu is not None:
-            line(out, f"\nGPU {gpu}, {device_name(trace, gpu)}")
+            line(out, f"\nGPU {gpu}, {records.device_name(trace, gpu)}")
         _section(out, trace, work.per_step(trace, gpu), full_names)
     steps = work.per_step(trace)
     for verdict in guess.verdict(guessed, steps) if guessed else ():
         line(out, verdict)
-    for what, number, where in set_aside(trace, steps):
+    for what, number, where in records.set_aside(trace, steps):
         line(out, f"Set aside: {number} {what} ({where}).")
     return steps
 
@@ -99,23 +98,6 @@ def _section(out: Console, trace: Trace, steps: Steps, full_names: bool) -> None
         line(out, f"The step is {roofline.step_bound(trace, steps, roofs)}.")
 
 
-def device_name(trace: Trace, gpu: Any = None) -> str | None:
-    """Of that GPU, or of the first."""
-    found = [device.get("name") for device in trace.devices if gpu is None or device.get("id") == gpu]
-    return trace.lesson.get("device") or (found[0] if found else None)
-
-
-def set_aside(trace: Trace, steps: Steps) -> list[tuple[str, int, str]]:
-    """(what, count, where the first is) of all that is not in the table."""
-    rows = [(one.what, one.count, one.where) for one in trace.set_aside]
-    if steps.unlaunched:
-        what = "GPU events with no launch in this file, launched before the recording began or lost"
-        rows.append((what, len(steps.unlaunched), names.short(steps.unlaunched[0].name)))
-    if steps.lost:
-        rows.append(("launches with no GPU event in this file: lost", len(steps.lost), steps.lost[0].name))
-    return rows
-
-
 def summary(steps: Steps) -> str:
     """One line: what a step launches, and for how much of it the GPU is busy."""
     busy = f"busy {us(steps.busy_us)} us of {us(steps.span_us)} us"
@@ -129,38 +111,6 @@ def summary(steps: Steps) -> str:
         return f"A step: {plural(steps.kernels, 'working op')}, {busy}; {over}. No GPU kernels in this trace."
     made = [plural(steps.kernels, "kernel"), plural(steps.copies, "copy", "copies"), plural(steps.memsets, "memset")]
     return f"A step: {', '.join(made)}; GPU {busy}; {over}."
-
-
-def as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any] | list[dict[str, Any]]:
-    """`show --json`: an object, or a list of one for each GPU. Times are microseconds; what is not known is null."""
-    gpus = work.devices(traces[0])
-    found = [_as_json(paths[0], traces[0], gpu) for gpu in (gpus if len(gpus) > 1 else [None])]
-    return found if len(found) > 1 else found[0]
-
-
-def _as_json(path: Path, trace: Trace, gpu: Any) -> dict[str, Any]:
-    steps = work.per_step(trace, gpu)
-    limits = roofline.peaks(trace)
-    kernels = []
-    for row, roof in zip(steps.rows, roofline.roofs(trace, steps), strict=True):
-        kernels.append(
-            {"name": row.name, "short": names.short(row.name), "family": row.family, "origin": row.origin}
-            | {"op": row.op, "dims": row.dims, "per_step": row.per_step, "calls": len(row.times)}
-            | {"median_us": row.median_us, "min_us": min(row.times), "max_us": max(row.times)}
-            | {"total_us": sum(row.times), "flops": roof.flops, "bytes": roof.bytes, "at_least": roof.at_least}
-            | {"tflops": roof.tflops, "gbps": roof.gbps, "bound": roof.bound}
-            | {"ideal_us": roof.ideal_us, "of_ideal": roof.of_ideal}
-        )
-    return {
-        "file": str(path),
-        "device": device_name(trace, gpu),
-        "steps": steps.numbers,
-        "peaks": {"tflops": limits.half or limits.single, "gbps": limits.gbps, "source": limits.source},
-        "per_step": {"kernels": steps.kernels, "copies": steps.copies, "memsets": steps.memsets}
-        | {"gpu_busy_us": steps.busy_us, "span_us": steps.span_us},
-        "kernels": kernels,
-        "set_aside": [dict(zip(("what", "count", "where"), row, strict=True)) for row in set_aside(trace, steps)],
-    }
 
 
 def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: bool = False) -> None:
@@ -222,30 +172,3 @@ def _cell(value: float | None, first: float | None, unit: str) -> str:
         return ""
     text = us(value) + unit if unit else count(value)
     return text if not first or value == first else f"{text} ({value / first:.2f}x)"
-
-
-def compared_as_json(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:
-    """`compare --json`: a comparison of the first file with each of the others. Times are microseconds."""
-    sides = [compare.side(trace) for trace in traces]
-
-    def one(path: Path, trace: Trace, other: Side) -> dict[str, Any]:
-        rows = [
-            {"verdict": pair.verdict, "a": [call.row.name for call in pair.a], "b": [call.row.name for call in pair.b]}
-            | {"a_us": pair.a_us, "b_us": pair.b_us, "note": pair.note}
-            for pair in compare.pairs(sides[0], other)
-        ]
-        return {"a": str(paths[0]), "b": str(path), "warnings": compare.warnings(traces[0], trace), "rows": rows}
-
-    per_step = [
-        {"file": str(path), "gpu_operations": side.launches, "kernels": side.steps.kernels}
-        | {"gpu_busy_us": side.steps.busy_us, "cpu_us": side.steps.cpu_us, "unprofiled_us": side.unprofiled_us}
-        | {
-            "bytes": side.bytes,
-            "bytes_unknown_for": side.unknown,
-            "metadata_ops": side.idle,
-            "metadata_us": side.idle_us,
-        }
-        for path, side in zip(paths, sides, strict=True)
-    ]
-    found = [one(*args) for args in zip(paths[1:], traces[1:], sides[1:], strict=True)]
-    return {"comparisons": found, "per_step": per_step} if len(found) > 1 else {**found[0], "per_step": per_step}

@@ -6,22 +6,18 @@ its launch, and to the innermost op around that launch.
 
 import re
 import statistics
-from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
-from operator import attrgetter
 
-from common import names
+from common import lanes, names
 from common.events import GPU, RUNTIME, Event, Scalar, Trace, parsed
 
 LAUNCH = re.compile(
     r"^(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|Memcpy\w*Async|Memset\w*Async)"
 )
 LAUNCH_AMD = re.compile(r"^hip(ExtModuleLaunchKernel|ModuleLaunchKernel|MemcpyWithStream)")
-STEP = re.compile(r"^Profiler?Step#(\d+)$")
 
 
 @dataclass
@@ -88,14 +84,14 @@ def devices(trace: Trace) -> list[Scalar]:
 
 def per_step(trace: Trace, device: Scalar = None) -> Steps:
     """The kernel table of `trace` and the figures below it: of all GPUs together, or of one."""
-    marks = _steps(trace)
+    marks = lanes.steps(trace)
     everywhere = trace.of(GPU)
     gpu = [e for e in everywhere if device is None or (e.args is not None and e.args.device == device)]
     ops = [e for e in trace.groups["cpu_op"] if _works(e.name)]
     launches = [e for e in trace.of(RUNTIME) if _is_launch(e.name)]
     on_gpu = bool(gpu or launches)
     items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
-    step_of = _finder(marks)
+    step_of = lanes.finder(marks)
     inside: list[list[Item]] = [[] for _ in marks or [None]]  # type: ignore[list-item]
     unlaunched = []
     for item in items:
@@ -132,32 +128,16 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
 
 def metadata_ops(trace: Trace) -> tuple[dict[str, float], float]:
     """The ops of a step that only rewrite shape and stride: calls by name, and the microseconds of CPU they take."""
-    marks = _steps(trace)
-    step_of = _finder(marks)
+    marks = lanes.steps(trace)
+    step_of = lanes.finder(marks)
     ops = [e for e in trace.groups["cpu_op"] if e.name in names.METADATA_OPS]
     ops = [op for op in ops if not marks or step_of(op) is not None]
-    inside_another = _innermost(ops, ops)
+    inside_another = lanes.innermost(ops, ops)
     n = len(marks) or 1
     calls: dict[str, float] = defaultdict(float)
     for op in ops:
         calls[op.name] += 1 / n
     return dict(calls), sum(op.dur for op in ops if id(op) not in inside_another) / n
-
-
-def _steps(trace: Trace) -> list[tuple[int, Event]]:
-    marks = [(int(m[1]), e) for e in trace.groups["user_annotation"] if (m := STEP.match(e.name))]
-    return sorted(marks, key=lambda mark: mark[1].ts)
-
-
-def _finder(marks: list[tuple[int, Event]]) -> Callable[[Event], int | None]:
-    """Which of the steps an event begins in."""
-    starts = [step.ts for _, step in marks]
-
-    def step_of(event: Event) -> int | None:
-        i = bisect_right(starts, event.ts) - 1
-        return i if i >= 0 and event.ts < marks[i][1].end else None
-
-    return step_of
 
 
 def _rows(inside: list[list[Item]]) -> tuple[list[Row], list[int]]:
@@ -196,7 +176,7 @@ def _inputs(op: Event | None) -> tuple[list[tuple], list[str]]:
 
 def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> list[Item]:
     by_correlation = {_correlation(launch): launch for launch in launches}
-    around = _innermost(ops, launches)
+    around = lanes.innermost(ops, launches)
     items = []
     for event in gpu:
         launch = by_correlation.get(_correlation(event)) if _correlation(event) is not None else None
@@ -206,7 +186,7 @@ def _gpu_items(gpu: list[Event], launches: list[Event], ops: list[Event]) -> lis
 
 def _cpu_items(ops: list[Event]) -> list[Item]:
     """The ops that do work themselves: those with no other inside, and GEMMs, whose copy of the bias is inside."""
-    around = _innermost(ops, list(ops))
+    around = lanes.innermost(ops, list(ops))
     inside: dict[int, float] = defaultdict(float)
     for op in ops:
         if parent := around.get(id(op)):
@@ -228,35 +208,6 @@ def _is_launch(name: str) -> bool:
 def _works(name: str) -> bool:
     """Not an op that only rewrites shape and stride, nor a row of a compiled function's bookkeeping."""
     return name not in names.METADATA_OPS and not names.COMPILE_ROWS.match(name)
-
-
-def _innermost(ops: list[Event], points: list[Event]) -> dict[int, Event]:
-    """id(point) -> the innermost op around it on its thread, other than itself."""
-    by_thread: dict[tuple, tuple[list[Event], list[Event]]] = defaultdict(lambda: ([], []))
-    for which, events in enumerate((ops, points)):
-        for event in events:
-            by_thread[event.pid, event.tid][which].append(event)
-    around = {}
-    for inner, asked in by_thread.values():
-        if not asked:
-            continue
-        for events in (inner, asked):  # by start, and the longer first: two fast sorts
-            events.sort(key=attrgetter("dur"), reverse=True)
-            events.sort(key=attrgetter("ts"))
-        open_ops: list[Event] = []
-        i, n = 0, len(inner)
-        for point in asked:
-            while i < n and (inner[i].ts < point.ts or (inner[i].ts == point.ts and inner[i].dur > point.dur)):
-                op = inner[i]
-                while open_ops and open_ops[-1].ts + open_ops[-1].dur <= op.ts:
-                    open_ops.pop()
-                open_ops.append(op)
-                i += 1
-            while open_ops and open_ops[-1].ts + open_ops[-1].dur <= point.ts:
-                open_ops.pop()
-            if open_ops:
-                around[id(point)] = open_ops[-1]
-    return around
 
 
 def _spans(inside: list[list[Item]], steps: list[Event]) -> list[float]:

@@ -8,7 +8,7 @@ import resource
 import sys
 from collections.abc import Callable
 
-from common import events, work
+from common import reading, work
 from common.events import TraceError
 
 import pytest
@@ -22,7 +22,7 @@ STEPS = ("ProfilerStep#2", "ProfilerStep#3", "ProfilerStep#4")
 
 def table(path) -> dict:
     """(kernel, op) -> its times, in the order of the steps."""
-    return {(row.name, row.op): sorted(row.times) for row in work.per_step(events.read(path)).rows}
+    return {(row.name, row.op): sorted(row.times) for row in work.per_step(reading.read(path)).rows}
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_broken_text_is_mended_and_every_figure_stays(tmp_path, whole, text, fau
     for seed in range(6):
         path = tmp_path / f"{seed}.json"
         path.write_bytes(fault(text, random.Random(seed)))
-        trace = events.read(path)
+        trace = reading.read(path)
         assert all("mended" in one.what and re.match(r"byte \d+$", one.where) for one in trace.set_aside)
         found = sorted(time for times in table(path).values() for time in times)
         assert found == sorted(time for times in whole.values() for time in times)
@@ -87,7 +87,7 @@ def test_a_file_that_breaks_off_keeps_what_came_before(tmp_path, whole, text, pa
         data = gzip.compress(text) if packed else text
         path.write_bytes(data[: rng.randrange(len(data) // 2, len(data) - 30)])
         try:
-            trace = events.read(path)
+            trace = reading.read(path)
         except TraceError as error:
             assert packed and str(path) in str(error)  # too little of it came out
             continue
@@ -120,7 +120,7 @@ SET_ASIDE = {
 def test_an_event_that_cannot_be_true_is_counted_and_named(tmp_path, whole, change, what):
     path = tmp_path / "t.json"
     path.write_bytes(changed(change))
-    trace = events.read(path)
+    trace = reading.read(path)
     assert [one for one in trace.set_aside if what and what in one.what] or (
         what is None and work.per_step(trace).unlaunched
     )
@@ -150,7 +150,7 @@ def test_overlapping_kernels_on_one_stream_count_once_as_busy(tmp_path):
     path.write_bytes(
         changed(lambda rows: [row.update(dur=row["dur"] + 5) for row in rows if row.get("cat") == "kernel"])
     )
-    steps = work.per_step(events.read(path))
+    steps = work.per_step(reading.read(path))
     assert steps.busy_us < sum(sum(row.times) for row in steps.rows) / 3
 
 
@@ -177,6 +177,6 @@ def test_pieces_give_what_one_go_gives(tmp_path, whole, monkeypatch):
     path = tmp_path / "t.json"
     path.write_bytes(GOOD)
     for size in (700, 5000, 1 << 30):
-        monkeypatch.setattr(events, "PIECE", size)
-        trace = events.read(path)
+        monkeypatch.setattr(reading, "PIECE", size)
+        trace = reading.read(path)
         assert table(path) == whole and not trace.set_aside and trace.lesson["name"] == "03_simple_mlp"

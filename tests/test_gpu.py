@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import events, names, work
+from common import names, reading, work
 from common.work import Steps
 
 import pytest
@@ -33,7 +33,7 @@ def profiled(tmp_path_factory):
             result = run(*words, "--out", out)
             assert (result.returncode, result.stderr) == (0, ""), result.stderr
             (path,) = out.rglob("*.json")
-            done[words] = path, work.per_step(events.read(path)), result.stdout
+            done[words] = path, work.per_step(reading.read(path)), result.stdout
         return done[words]
 
     return _profiled
@@ -161,7 +161,7 @@ def test_liger_is_one_kernel_between_the_same_gemms(profiled, tmp_path_factory, 
     done = run(*words, "--out", out, env=env if source == "local" else {})
     assert (done.returncode, done.stderr) == (0, "")
     path = out / "04_liger_mlp" / f"{MLP_FILES}liger-{source}.json"
-    steps = work.per_step(events.read(path))
+    steps = work.per_step(reading.read(path))
     assert gemms(steps) == gemms(eager) and families(steps) == ["gemm", "gemm", "elementwise", "gemm"]
     (fused,) = [row for row in steps.rows if row.family == names.ELEMENTWISE]
     assert (fused.name, fused.op) == ("_geglu_tanh_forward_kernel", "LigerGELUMulFunction")

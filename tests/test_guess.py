@@ -1,6 +1,6 @@
 """guess: what a reader may write, and how the trace answers."""
 
-from common import events, guess, work
+from common import guess, reading, work
 
 import pytest
 from conftest import H200, run
@@ -9,7 +9,7 @@ MLP = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_eager.json.gz"
 
 
 def verdict(text: str, path=MLP) -> list[str]:
-    return guess.verdict(guess.parse(text), work.per_step(events.read(path)))
+    return guess.verdict(guess.parse(text), work.per_step(reading.read(path)))
 
 
 def test_a_number_counts_all_that_a_step_puts_on_the_gpu():

@@ -3,7 +3,7 @@
 import random
 import string
 
-from common import events, names, work
+from common import names, reading, work
 
 import pytest
 from conftest import H200
@@ -60,7 +60,7 @@ def test_family_origin_and_short_form(name, family, origin, short):
 
 def test_every_recorded_kernel_has_a_family_and_an_origin():
     for path in H200.rglob("*.json.gz"):
-        for row in work.per_step(events.read(path)).rows:
+        for row in work.per_step(reading.read(path)).rows:
             assert row.family != names.OTHER and row.origin, row.name
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from common import events, report
+from common import reading, report
 
 import pytest
 from conftest import H200, ROOT, one_line, read_json, run
@@ -18,7 +18,22 @@ from rich.console import Console
 COMPILED = H200 / "03_simple_mlp" / "64x128x768x3072_bf16_warm_compile.json.gz"
 EAGER = COMPILED.with_name("64x128x768x3072_bf16_warm_eager.json.gz")
 GOOD = gzip.decompress(EAGER.read_bytes()).decode()
-READERS = ("compare", "guess", "roofline", "tables", "events", "repair", "names", "work", "report", "__main__")
+READERS = (
+    "compare",
+    "guess",
+    "roofline",
+    "tables",
+    "events",
+    "lanes",
+    "reading",
+    "records",
+    "repair",
+    "shapes",
+    "names",
+    "work",
+    "report",
+    "__main__",
+)
 
 
 def test_a_pipe_gets_a_line_a_row_without_colours_or_boxes():
@@ -47,7 +62,7 @@ def test_a_pipe_gets_a_line_a_row_without_colours_or_boxes():
 @pytest.mark.parametrize("full_names", [False, True])
 def test_a_terminal_loses_no_letter_of_a_name_at_any_width(width, full_names):
     out = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None, highlight=False)
-    report.show(out, events.read(EAGER), full_names)
+    report.show(out, reading.read(EAGER), full_names)
     text = out.file.getvalue()
     assert max(len(line.rstrip("\n")) for line in text.splitlines()) <= width
     assert "…" not in text
@@ -161,8 +176,8 @@ def test_a_closed_pipe_is_no_traceback():
 def test_the_readmes_output_is_what_its_commands_print():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
-    report.show(out, events.read(COMPILED))
-    report.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [events.read(p) for p in (EAGER, COMPILED)])
+    report.show(out, reading.read(COMPILED))
+    report.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [reading.read(p) for p in (EAGER, COMPILED)])
     shown = run("-m", "common", "show", EAGER, "--guess", "5").stdout.splitlines()[-1]
     assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
     for line in [*out.file.getvalue().splitlines(), shown]:

@@ -2,7 +2,7 @@
 
 import json
 
-from common import events, names, roofline, work
+from common import names, reading, roofline, work
 from common.events import Args, Event, Trace
 
 import msgspec
@@ -15,7 +15,7 @@ LIGER = "04_liger_mlp/64x128x768x3072_bf16_warm_liger-package"
 
 
 def rows(config: str) -> list[tuple]:
-    trace = events.read(H200 / f"{config}.json.gz")
+    trace = reading.read(H200 / f"{config}.json.gz")
     steps = work.per_step(trace)
     roofs = roofline.roofs(trace, steps)
     return [(row, roof) for row, roof in zip(steps.rows, roofs, strict=True)]
@@ -49,7 +49,7 @@ def test_eagers_gelu_and_mul():
 
 
 def test_without_the_lessons_word_shapes_give_the_same_gemms_and_a_lower_bound_for_the_fused():
-    trace = events.read(H200 / f"{MLP}compile.json.gz")
+    trace = reading.read(H200 / f"{MLP}compile.json.gz")
     del trace.lesson["work"]
     steps = work.per_step(trace)
     roofs = dict(zip((row.family for row in steps.rows), roofline.roofs(trace, steps), strict=True))
@@ -170,7 +170,7 @@ def test_datasheet_peaks(device, tflops, gbps):
 
 def test_the_steps_bound_and_why():
     def bound(config: str) -> str:
-        trace = events.read(H200 / f"{config}.json.gz")
+        trace = reading.read(H200 / f"{config}.json.gz")
         steps = work.per_step(trace)
         return roofline.step_bound(trace, steps, roofline.roofs(trace, steps))
 

@@ -139,7 +139,7 @@ OP = Event(ph="X", cat="cpu_op", name="aten::mm", ts=1, dur=1)
 
 @pytest.mark.parametrize(("event", "says"), [(LAUNCH, "1 launches have no kernel"), (OP, "no GPU event at all")])
 def test_a_run_whose_kernels_were_lost_fails_loudly(call, tmp_path, monkeypatch, event, says):
-    monkeypatch.setattr(lesson.events, "read", lambda path: Trace([STEP, event]))
+    monkeypatch.setattr(lesson.reading, "read", lambda path: Trace([STEP, event]))
     monkeypatch.setattr(lesson.machine, "choose", lambda requested: ("cuda", ""))
     for name in ("check_dtype", "check_memory"):
         monkeypatch.setattr(lesson.machine, name, lambda *_: None)

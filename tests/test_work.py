@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common import events, work
+from common import events, reading, work
 from common.events import Args, Event, Trace
 
 import msgspec
@@ -14,7 +14,7 @@ BAD = ROOT.parent / "shared" / "bad-traces"
 
 
 def steps_of(config: str) -> work.Steps:
-    return work.per_step(events.read(H200 / f"{config}.json.gz"))
+    return work.per_step(reading.read(H200 / f"{config}.json.gz"))
 
 
 def table(steps: work.Steps) -> list[tuple]:
@@ -144,9 +144,9 @@ def test_on_a_cpu_the_ops_that_work_are_listed_without_the_wrappers():
 @pytest.mark.skipif(not FOREIGN.is_dir(), reason="other people's traces are not here")
 @pytest.mark.parametrize("path", sorted(FOREIGN.glob("*.gz")), ids=lambda path: path.name)
 def test_other_peoples_traces(path: Path):
-    steps = work.per_step(events.read(path))
+    steps = work.per_step(reading.read(path))
     counted = sum(row.per_step for row in steps.rows) * max(1, len(steps.numbers))
-    gpu = events.read(path).of(events.GPU)
+    gpu = reading.read(path).of(events.GPU)
     assert round(counted) + len(steps.unlaunched) <= len(gpu)
     if "cpu-only" not in path.name:
         assert steps.rows and steps.busy_us > 0
@@ -156,6 +156,6 @@ def test_other_peoples_traces(path: Path):
 @pytest.mark.parametrize("path", sorted(BAD.glob("*")), ids=lambda path: path.name)
 def test_a_broken_trace_is_read_or_refused_in_one_line(path: Path):
     try:
-        work.per_step(events.read(path))
+        work.per_step(reading.read(path))
     except events.TraceError as error:
         assert str(path) in str(error) and "\n" not in str(error)
