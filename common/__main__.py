@@ -1,12 +1,9 @@
 """Ask trace files of torch.profiler: uv run -m common VERB TRACE."""
 
 import argparse
-import json
 import os
 import sys
 from pathlib import Path
-
-from common import events, guess, records, report
 
 H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
@@ -20,18 +17,26 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
     show.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
-    show.add_argument("--guess", type=guess.argument, metavar="GUESS", help="3, or gemm=1,copy=2")
+    show.add_argument("--guess", type=_guess, metavar="GUESS", help="3, or gemm=1,copy=2")
     compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
     compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
     args = parser.parse_args()
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
+    _answer(args)
+
+
+def _answer(args: argparse.Namespace) -> None:
+    import json  # the readers take longer to import than --help may take
+
+    from common import events, records, report
+
     try:
         traces = [report.read(path) for path in args.traces]
         out = report.console()
         if args.json:
-            as_json = records.show if args.verb == "show" else records.compared
-            print(json.dumps(as_json(args.traces, traces), indent=1))
+            found = (records.show if args.verb == "show" else records.compared)(args.traces, traces)
+            print(json.dumps(found, indent=1))
         elif args.verb == "show":
             report.show(out, traces[0], args.full_names, args.guess)
         else:
@@ -45,6 +50,12 @@ def main() -> None:
         if not isinstance(error, BrokenPipeError):
             report.error(f"cannot write the output: {error.strerror or error}")
             sys.exit(1)
+
+
+def _guess(text: str) -> object:
+    from common import guess
+
+    return guess.argument(text)
 
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:

@@ -163,7 +163,8 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
             report.command(out, f"uv run -m common show {shlex.quote(str(path))}")
     later = sorted(path.name for path in recorded.ROOT.glob("[0-9]*.py") if path.stem > settings.lesson)
     if settings.variant == "eager":
-        report.command(out, f"uv run {settings.lesson}.py {shlex.join([*sys.argv[1:], '--compile'])}")
+        flags = re.sub(r"(?:^| )--guess[ =]\S+", "", shlex.join(sys.argv[1:])).strip()  # the next guess is another
+        report.command(out, f"uv run {settings.lesson}.py {f'{flags} ' if flags else ''}--compile")
     elif later:
         report.command(out, f"uv run {later[0]}")
 

@@ -226,7 +226,7 @@ def test_an_interrupted_compile_is_one_line(tmp_path):
 
 
 def test_next_compares_with_the_eager_run_where_there_is_one(call, tmp_path):
-    _, out, _ = call("02_linear", "--batch", "4", "--out", tmp_path)
+    _, out, _ = call("02_linear", "--batch", "4", "--guess", "1", "--out", tmp_path)
     assert f"  uv run 02_linear.py --batch 4 --out {tmp_path} --compile\n" in out
     _, out, _ = call("02_linear", "--batch", "4", "--compile", "--out", tmp_path)
     eager, compiled = (f"{tmp_path}/02_linear/4x32x64_bf16_warm_{v}_cpu.json" for v in ("eager", "compile"))
