@@ -5,6 +5,8 @@ import os
 import sys
 from pathlib import Path
 
+from common import cli
+
 H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
     "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
@@ -17,7 +19,7 @@ def main() -> None:
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
     show.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
-    show.add_argument("--guess", type=_guess, metavar="GUESS", help="3, or gemm=1,copy=2")
+    show.add_argument("--guess", type=cli.guess, metavar="GUESS", help="3, or gemm=1,copy=2")
     compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
     compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
     args = parser.parse_args()
@@ -50,12 +52,6 @@ def _answer(args: argparse.Namespace) -> None:
         if not isinstance(error, BrokenPipeError):
             report.error(f"cannot write the output: {error.strerror or error}")
             sys.exit(1)
-
-
-def _guess(text: str) -> object:
-    from common import guess
-
-    return guess.argument(text)
 
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:

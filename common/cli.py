@@ -4,9 +4,10 @@ import argparse
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from common import guess
-from common.guess import Guess
+if TYPE_CHECKING:  # the flags of a run need no reader
+    from common.guess import Guess
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")  # of torch.compile
 DEFAULT_SCHEDULE = (1, 1, 3)
@@ -28,7 +29,7 @@ class Settings:
     ceilings: bool
     full_names: bool
     out: Path
-    guess: Guess | None
+    guess: "Guess | None"
     question: tuple[str, ...]  # what to guess, from the lesson's docstring
 
     @property
@@ -82,9 +83,7 @@ def lesson_parser(
     parser.add_argument(
         *spellings("no_ceilings"), dest="ceilings", action="store_false", help="do not measure copy and GEMM speed"
     )
-    parser.add_argument(
-        "--guess", type=guess.argument, metavar="GUESS", help="what a step puts on the GPU: 3, or gemm=1,copy=2"
-    )
+    parser.add_argument("--guess", type=guess, metavar="GUESS", help="what a step puts on the GPU: 3, or gemm=1,copy=2")
     parser.add_argument(*spellings("full_names"), action="store_true", help="print kernel names in full")
     parser.add_argument(
         "--out", type=Path, default=Path("traces"), metavar="DIR", help="where traces go, default traces/"
@@ -119,6 +118,13 @@ def parse(
 def spellings(name: str) -> list[str]:
     """`in_dim` as the articles write it, `--in_dim`, and as other tools do, `--in-dim`."""
     return list(dict.fromkeys(("--" + name, "--" + name.replace("_", "-"))))
+
+
+def guess(text: str) -> "Guess":
+    """The type of --guess, here and in the readers' own commands."""
+    from common import guess as reader
+
+    return reader.argument(text)
 
 
 def _question(doc: str | None) -> tuple[str, ...]:

@@ -150,21 +150,28 @@ def test_a_folder_is_refused_in_one_line(tmp_path):
     assert done.returncode == 1 and "directory" in one_line(done.stderr).lower()
 
 
-def test_readers_never_import_torch():
+def imported_at_the_top(name: str) -> set[str]:
+    """Modules that `common/NAME.py` imports when it is imported."""
+    found = set()
+    for node in ast.parse((ROOT / "common" / f"{name}.py").read_text()).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def test_the_file_is_the_only_bridge_between_session_and_readers():
     heavy = {"torch", "triton", "kernels", "numpy"}
     for name in READERS:
-        tree = ast.parse((ROOT / "common" / f"{name}.py").read_text())
-        imported = set()
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                imported |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported |= {node.module or ""} | {f"{node.module}.{alias.name}" for alias in node.names}
-        assert not heavy & {module.split(".")[0] for module in imported}, name
-        ours = {module.split(".")[1] for module in imported if module.startswith("common.")}
-        assert ours <= {*READERS, "Row", "Steps"}, f"{name} imports {ours}"
-    done = run("-c", f"import sys, common.__main__; print(sorted({heavy} & set(sys.modules)))")
-    assert done.stdout == "[]\n"
+        assert not heavy & {module.split(".")[0] for module in imported_at_the_top(name)}, name
+        ours = {module.split(".")[1] for module in imported_at_the_top(name) if module.startswith("common.")}
+        assert not ours & {"session", "lesson", "device", "artifacts"}, name
+    done = run("-c", f"import sys, common.report, common.records, common.__main__; print({heavy} & set(sys.modules))")
+    assert done.stdout == "set()\n"
+    for name in ("session", "artifacts", "device", "cli"):
+        ours = {module.split(".")[1] for module in imported_at_the_top(name) if module.startswith("common.")}
+        assert not ours & {*READERS}, name
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="POSIX pipes")
