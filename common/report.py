@@ -22,10 +22,8 @@ UNBOUNDED = 10_000  # columns of a pipe or a file, where a row stays on one line
 
 def console() -> Console:
     """Standard output: in the terminal's width and colours, or plain where it is no terminal."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(
-            errors="backslashreplace"
-        )  # a name that the terminal's encoding lacks is no reason to fail
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     out = Console(highlight=False)
     return out if out.is_terminal else Console(highlight=False, width=UNBOUNDED, color_system=None)
 

@@ -95,7 +95,7 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
     inside: list[list[Item]] = [[] for _ in marks or [None]]  # type: ignore[list-item]
     unlaunched = []
     for item in items:
-        if on_gpu and launches and item.launch is None:  # launched before the recording began, and run in it
+        if marks and launches and item.launch is None:  # launched before the recording began, and run in it
             unlaunched.append(item.event)
         elif not marks:
             inside[0].append(item)

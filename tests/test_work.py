@@ -120,6 +120,7 @@ def test_no_step_in_the_file_makes_all_of_it_one_step():
     trace = [x("cuda_runtime", "hipLaunchKernel", 1, 1, 1), x("kernel", "k", 5, 5, 1), x("kernel", "j", 8, 5, 2)]
     steps = work.per_step(Trace(trace[:2]))
     assert steps.numbers == [] and steps.kernels == 1 and steps.span_us == 5
+    assert work.per_step(Trace(trace)).kernels == 2  # one span holds also the kernel without a launch
     assert work.per_step(Trace(trace[1:])).busy_us == 8  # two at once count once; no launches at all: by time
 
 
