@@ -104,8 +104,11 @@ def main():
             device.check_compiler(on, "Triton")
         layer, variant, origin = load_layer(args.source, on)
         mlp = SimpleGeGLUMLP(dim, hidden).to(on, dtype)
-        liger = layer(SimpleNamespace(hidden_size=dim, intermediate_size=hidden)).to(on, dtype).eval()
-        liger.load_state_dict(mlp.state_dict())
+        try:
+            liger = layer(SimpleNamespace(hidden_size=dim, intermediate_size=hidden)).to(on, dtype).eval()
+            liger.load_state_dict(mlp.state_dict())
+        except (TypeError, AttributeError) as error:  # a folder with version 2 or 3, say
+            raise device.CannotRun(f"{origin}: not the layer of version 1 ({error})") from None
         x = torch.randn(args.batch, args.seq, dim).to(on, dtype)
         return Workload(
             name="mlp_fwd",

@@ -49,9 +49,9 @@ class Hub:
         }
         return {f"build/{self.build}/{name}": text.encode() for name, text in sources.items()}
 
-    def write(self, folder: Path) -> None:
-        """Version 1 on the disk, for LOCAL_KERNELS."""
-        for path, body in self.files(1).items():
+    def write(self, folder: Path, version: int = 1) -> None:
+        """A version on the disk, for LOCAL_KERNELS."""
+        for path, body in self.files(version).items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             (folder / path).write_bytes(body)
 

@@ -79,6 +79,14 @@ def test_local_kernels_replaces_the_hub(tmp_path, ladder):
 
 
 @on_a_cpu
+def test_a_local_folder_of_a_later_version_is_one_line(tmp_path, ladder):
+    with serve() as server:
+        server.write(tmp_path, version=3)
+        done = ladder(server, LOCAL_KERNELS=f"{REPO}={tmp_path}")
+    assert done.returncode == 1 and "not the layer of version 1" in one_line(done.stderr)
+
+
+@on_a_cpu
 def test_a_local_triton_build_on_a_cpu_is_one_line(tmp_path, ladder):
     with serve() as server:
         server.write(tmp_path)
