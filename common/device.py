@@ -70,7 +70,7 @@ def check_memory(device: str, elements: int, dtype: str) -> None:
 
 
 def check_compiler(device: str, what: str) -> None:
-    """torch.compile on a CPU builds C++; Triton on a GPU builds a small launcher in C against Python's headers."""
+    """torch.compile on a CPU builds C++, Triton on a GPU a small launcher in C; both against Python's headers."""
     if device == "cpu":
         usual, package = ("clang++" if sys.platform == "darwin" else "cl" if os.name == "nt" else "g++"), "g++"
         names = [os.environ.get("CXX") or usual]
@@ -81,7 +81,7 @@ def check_compiler(device: str, what: str) -> None:
         language, variable = ("C++", "CXX") if device == "cpu" else ("C", "CC")
         way_out = f"install one (Debian, Ubuntu: apt install {package}) or set {variable}"
         raise CannotRun(f"{what} needs a {language} compiler and {names[0]} is not here; {way_out}")
-    if device == "cuda" and not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
+    if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         way_out = "Debian, Ubuntu: apt install python3-dev; or let uv bring a Python with them: uv python install"
         raise CannotRun(f"{what} needs Python's C headers and they are not here ({way_out})")
 

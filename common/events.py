@@ -63,6 +63,11 @@ def parsed(raw: bytes) -> list:
     return value if isinstance(value, list) else []
 
 
+def printable(name: str) -> str:
+    """Without what a terminal would obey: a name is anybody's text."""
+    return name if name.isprintable() else "".join(c if c.isprintable() else " " for c in name)
+
+
 class SetAside(msgspec.Struct):
     """What a reader did not use: how many, and where the first of them is."""
 
@@ -113,7 +118,10 @@ class Trace:
             if not 0 <= event.dur < LONGEST_US:
                 self.put_aside(f"{category} events of an impossible duration", f"{event.name[:60]}, {event.dur:.6g} us")
                 continue
-            name = event.name = names.setdefault(event.name, event.name)  # one string a name, not one an event
+            name = names.get(event.name)  # one string a name, not one an event
+            if name is None:
+                name = names[event.name] = printable(event.name)
+            event.name = name
             if category == "cpu_op":
                 if name in METADATA_OPS:
                     event.args = None  # launches nothing, so nobody asks for its shapes

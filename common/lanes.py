@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from common.events import Event, Trace
 
-STEP = re.compile(r"^Profiler?Step#(\d+)$")
+STEP = re.compile(r"^Profiler?Step#(\d{1,18})$")
 
 
 def steps(trace: Trace) -> list[tuple[int, Event]]:

@@ -77,8 +77,8 @@ COMPILE_ROWS = re.compile(
 
 @cache
 def classify(name: str) -> tuple[str, str]:
-    """(family, origin); origin is "" where the name does not tell."""
-    return next((family, origin) for pattern, family, origin in _RULES if pattern.search(name))
+    """(family, origin); origin is "" where the name does not tell. What tells stands early, so long names are cut."""
+    return next((family, origin) for pattern, family, origin in _RULES if pattern.search(name[:1000]))
 
 
 NOISE = re.compile(

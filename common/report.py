@@ -24,8 +24,8 @@ def console() -> Console:
     """Standard output: in the terminal's width and colours, or plain where it is no terminal."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=UNBOUNDED, color_system=None)
+    out = Console(highlight=False, emoji=False)
+    return out if out.is_terminal else Console(highlight=False, emoji=False, width=UNBOUNDED, color_system=None)
 
 
 def line(out: Console, text: str) -> None:

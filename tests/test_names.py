@@ -72,3 +72,5 @@ def test_any_string_at_all_has_an_answer():
         family, origin = names.classify(name)
         assert family and isinstance(origin, str) and isinstance(names.short(name), str)
     assert names.short("f<" * 5000) and names.short("<" * 5000) is not None
+    for piece in ("cudnn", "at::native", "flash", "gemm", "Functor<"):  # a hundred kilobytes take no time
+        assert names.classify(piece * 20_000) and names.short(piece * 20_000)

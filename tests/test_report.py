@@ -106,6 +106,13 @@ def test_an_ascii_terminal_is_no_reason_to_fail(tmp_path):
     assert done.returncode == 0 and "g\\xe9lu" in done.stdout
 
 
+def test_a_name_cannot_command_the_terminal(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text(GOOD.replace("nvjet_sm90_tst_192x128", "\\u001b[31m\\nnv:smile:[red]"))
+    done = run("-m", "common", "show", path)
+    assert "\x1b" not in done.stdout and " [31m nv:smile:[red]_64x5_1x2_h_bz_coopB_TNT" in done.stdout
+
+
 def test_several_gpus_get_a_section_each(tmp_path):
     trace = read_json(EAGER)
     gpu = [event for event in trace["traceEvents"] if event.get("cat") in ("kernel", "gpu_memset")]
