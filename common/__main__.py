@@ -11,6 +11,7 @@ H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
     "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
+    "decode": "uv run -m common decode ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
 }
 
 
@@ -22,27 +23,38 @@ def main() -> None:
     show.add_argument("--guess", type=cli.guess, metavar="GUESS", help="3, or gemm=1,copy=2")
     compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
     compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
+    decode = _verb(verbs, "decode", "the parts of a kernel's name in words, each documented or inferred")
+    decode.add_argument(
+        "names", nargs="+", metavar="NAME|TRACE", help="a name; two names, for what differs; or the names in traces"
+    )
     args = parser.parse_args()
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
+    if args.verb == "decode":
+        traces = [Path(name) for name in args.names if name.endswith((".json", ".json.gz"))]
+        args.traces = traces
+        if traces and len(traces) < len(args.names):
+            decode.error("give it names or traces (.json, .json.gz), not both")
     _answer(args)
 
 
 def _answer(args: argparse.Namespace) -> None:
     import json  # the readers take longer to import than --help may take
 
-    from common import events, records, report
+    from common import events, records, report, verbs
 
     try:
         traces = [report.read(path) for path in args.traces]
         out = report.console()
-        if args.json:
+        if args.verb == "decode":
+            _decode(args, traces)
+        elif args.json:
             found = (records.show if args.verb == "show" else records.compared)(args.traces, traces)
             print(json.dumps(found, indent=1))
         elif args.verb == "show":
             report.show(out, traces[0], args.full_names, args.guess)
         else:
-            report.compared(out, args.traces, traces, args.full_names)
+            verbs.compared(out, args.traces, traces, args.full_names)
         sys.stdout.flush()
     except events.TraceError as error:
         report.error(str(error))
@@ -52,6 +64,25 @@ def _answer(args: argparse.Namespace) -> None:
         if not isinstance(error, BrokenPipeError):
             report.error(f"cannot write the output: {error.strerror or error}")
             sys.exit(1)
+
+
+def _decode(args: argparse.Namespace, traces: list) -> None:
+    import json
+    from collections import Counter
+
+    from common import decode, events, records, report, verbs
+
+    calls = Counter(event.name for trace in traces for event in trace.of(events.GPU))
+    found = [decode.decode(events.printable(name)) for name in (calls if args.traces else args.names)]
+    if args.json:
+        print(json.dumps(records.decoded(found), indent=1))
+        return
+    out = report.console()
+    verbs.decoded(out, found, args.full_names)
+    if args.traces:
+        verbs.coverage(out, calls, found)
+    elif len(found) == 2:
+        verbs.differing(out, *found)
 
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:

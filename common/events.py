@@ -10,7 +10,7 @@ import msgspec
 
 GPU = frozenset(("kernel", "Kernel", "gpu_memcpy", "gpu_memset"))
 RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
-KEPT = GPU | RUNTIME | {"cpu_op", "user_annotation"}  # the categories that a reader here uses
+KEPT = GPU | RUNTIME | {"cpu_op", "user_annotation", "overhead"}  # the categories that a reader here uses
 MOST_EVENTS = 6_000_000  # about 2 GB: against files made to burst
 LONGEST_US = 3.2e13  # a year
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -34,6 +34,8 @@ class Args(msgspec.Struct, gc=False):
     concrete: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=NOTHING)
     device: Scalar = None
     bytes: Scalar = None
+    occupancy: Scalar = msgspec.field(name="est. achieved occupancy %", default=None)
+    shared_memory: Scalar = msgspec.field(name="shared memory", default=None)  # bytes a thread block
 
 
 class Event(msgspec.Struct, gc=False):

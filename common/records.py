@@ -1,10 +1,12 @@
 """What --json holds, and what of it the terminal says too. Times are microseconds; what is not known is null."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from common import compare, names, roofline, work
 from common.compare import Side
+from common.decode import Decoded
 from common.events import Trace
 from common.work import Steps
 
@@ -56,6 +58,15 @@ def _show(path: Path, trace: Trace, gpu: Any) -> dict[str, Any]:
         "kernels": kernels,
         "set_aside": [dict(zip(("what", "count", "where"), row, strict=True)) for row in set_aside(trace, steps)],
     }
+
+
+def decoded(found: list[Decoded]) -> list[dict[str, Any]]:
+    """`decode --json`: a list of names, each with its parts."""
+    return [
+        {"name": one.name, "family": one.family, "origin": one.origin, "form": one.form, "whole": one.whole}
+        | {"rest": one.rest, "parts": [asdict(part) | {"documented": bool(part.source)} for part in one.parts]}
+        for one in found
+    ]
 
 
 def compared(paths: list[Path], traces: list[Trace]) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""What the terminal says, and --json. The only module that prints."""
+"""What the terminal says of one trace, and how: only this module and `verbs` print."""
 
 import io
 import sys
 import time
 from pathlib import Path
 
-from common import compare, guess, reading, records, roofline, tables, work
-from common.compare import Side
+from common import guess, reading, records, roofline, tables, work
 from common.events import Trace
 from common.guess import Guess
-from common.tables import count, plural, us
+from common.tables import plural, us
 from common.work import Steps
 
 from rich.console import Console
@@ -109,64 +108,3 @@ def summary(steps: Steps) -> str:
         return f"A step: {plural(steps.kernels, 'working op')}, {busy}; {over}. No GPU kernels in this trace."
     made = [plural(steps.kernels, "kernel"), plural(steps.copies, "copy", "copies"), plural(steps.memsets, "memset")]
     return f"A step: {', '.join(made)}; GPU {busy}; {over}."
-
-
-def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: bool = False) -> None:
-    """The first trace against each of the others: kernel by kernel, then the figures of a step side by side."""
-    sides = [compare.side(trace) for trace in traces]
-    for letter, path in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", paths, strict=False):
-        line(out, f"{letter}  {path}")
-    for path, trace, other in zip(paths[1:], traces[1:], sides[1:], strict=True):
-        line(out, "")
-        for warning in compare.warnings(traces[0], trace):
-            line(out, f"Careful: {warning}.")
-        if len(traces) > 2:
-            line(out, f"A against B = {path.name}")
-        out.print(tables.pairs(compare.pairs(sides[0], other), full_names, out.is_terminal))
-        for text in _differences(sides[0], other):
-            line(out, text)
-    line(out, "")
-    out.print(tables.figures(_figures(sides)))
-
-
-def _differences(a: Side, b: Side) -> list[str]:
-    """What the kernels alone do not say: memory traffic, and ops without GPU work."""
-    said = []
-    if a.bytes != b.bytes and a.steps.on_gpu and b.steps.on_gpu and not (a.unknown or b.unknown):
-        verb, less = ("saves", a.bytes - b.bytes) if b.bytes < a.bytes else ("adds", b.bytes - a.bytes)
-        known = f"({a.bytes:,} against {b.bytes:,} bytes)"
-        said.append(f"B {verb} {tables.scaled(less, 'B')} of memory traffic a step {known}.")
-    gone = {name: n - b.idle.get(name, 0) for name, n in a.idle.items() if n > b.idle.get(name, 0)}
-    if gone:
-        first, others = max(gone, key=lambda name: gone[name]), round(sum(gone.values())) - 1
-        rest = f" and {others} others" if others else ""
-        said.append(f"Gone from the CPU: {first}{rest}: no GPU work, {us(a.idle_us - b.idle_us)} us of CPU a step.")
-    return said
-
-
-def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
-    """Rows of (what, a cell for each side), each with its ratio to the first where there is one."""
-    work_ = "GPU operations" if all(side.steps.on_gpu for side in sides) else "operations"
-    rows: list[tuple[str, list[float | None], str]] = [
-        (work_, [side.launches for side in sides], ""),
-        ("of them kernels", [side.steps.kernels if side.steps.on_gpu else None for side in sides], ""),
-        ("busy", [side.steps.busy_us for side in sides], " us"),
-        ("CPU of a profiled step", [side.steps.cpu_us or None for side in sides], " us"),
-        ("unprofiled forward", [side.unprofiled_us for side in sides], " us"),
-    ]
-    figures = [
-        (what, [_cell(value, values[0], unit) for value in values]) for what, values, unit in rows if any(values)
-    ]
-    if all(side.steps.on_gpu for side in sides):
-        whole = [None if side.unknown else side.bytes / 1e6 for side in sides]
-        least = [f"at least {us(side.bytes / 1e6)} MB" for side in sides]
-        cells = [_cell(value, whole[0], " MB") or text for value, text in zip(whole, least, strict=True)]
-        figures.append(("memory traffic", cells))
-    return figures
-
-
-def _cell(value: float | None, first: float | None, unit: str) -> str:
-    if value is None:
-        return ""
-    text = us(value) + unit if unit else count(value)
-    return text if not first or value == first else f"{text} ({value / first:.2f}x)"

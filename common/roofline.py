@@ -71,27 +71,37 @@ def roofs(trace: Trace, steps: Steps) -> list[Roof]:
     return result
 
 
-def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> str:
-    """What a step is bound by, and why, in one line. "Launch-bound" is said of a step, never of a kernel.
+@dataclass
+class Bound:
+    """What a step is bound by. "Launch-bound" is said of a step, never of a kernel."""
 
-    Against the unprofiled time where the lesson measured it, for the profiler slows the CPU down and not the GPU.
-    """
+    kind: str  # launch, compute, memory or latency; GPU where the GPU is busy and its kernels' bounds are not known
+    why: str
+    busy: float  # the share of `whole_us` in which the GPU works
+    whole_us: float  # of an unprofiled forward where the lesson measured it, else of a profiled step
+
+    def __str__(self) -> str:
+        return f"{self.kind}-bound: {self.why}"
+
+
+def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> Bound:
+    """Against the unprofiled time where it is known, for the profiler slows the CPU down and not the GPU."""
     unprofiled = trace.lesson.get("unprofiled_us")
     whole, what = steps.span_us, "the step"
     if isinstance(unprofiled, int | float) and unprofiled > 0:
         whole, what = float(unprofiled), f"the {unprofiled:,.1f} us of an unprofiled forward"
     busy = min(1.0, steps.busy_us / whole) if whole else 1.0
+    known = f"the GPU works for {busy:.0%} of {what}"
     if busy < 0.5:
-        return f"launch-bound: the GPU works for {busy:.0%} of {what} and waits for the CPU the rest of the time"
+        return Bound("launch", f"{known} and waits for the CPU the rest of the time", busy, whole)
     shares = {"compute": 0.0, "memory": 0.0, "latency": 0.0}
     for row, roof in zip(steps.rows, rows, strict=True):
         if roof.bound:
             shares[roof.bound] += row.share
     most = max(shares, key=lambda kind: shares[kind])
-    known = f"the GPU works for {busy:.0%} of {what}"
     if shares[most] < 0.5:
-        return f"GPU-bound: {known}; what most of its kernels are bound by is not known"
-    return f"{most}-bound: {known}, and {shares[most]:.0%} of that is in kernels bound by {most}"
+        return Bound("GPU", f"{known}; what most of its kernels are bound by is not known", busy, whole)
+    return Bound(most, f"{known}, and {shares[most]:.0%} of that is in kernels bound by {most}", busy, whole)
 
 
 def _rate(roof: Roof, limits: Peaks, seconds: float, single: bool) -> None:

@@ -2,6 +2,7 @@
 
 from common import names
 from common.compare import Pair
+from common.decode import Decoded
 from common.roofline import Roof
 from common.work import Row, Steps
 
@@ -140,6 +141,17 @@ def figures(rows: list[tuple[str, list[str]]]) -> Table:
         table.add_column(letter, justify="right")
     for what, cells in rows:
         table.add_row(what, *cells)
+    return table
+
+
+def parts(one: Decoded) -> Table:
+    """The parts of a name in the name's order."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("part", "field", "says", "how sure"):
+        table.add_column(heading, overflow="fold")
+    for part in one.parts:
+        sure = f"documented: {part.source}" if part.source else "inferred"
+        table.add_row(*(escape(cell) for cell in (part.text[:60], part.field, part.says, sure)))
     return table
 
 

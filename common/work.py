@@ -75,6 +75,7 @@ class Steps:
     cpu_us: float  # of the step's own row on the CPU; 0 without steps
     lost: list[Event]  # launches in the steps whose GPU event is not in the file
     unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
+    inside: list[list[Item]] = field(repr=False)  # the work of each step
 
 
 def devices(trace: Trace) -> list[Scalar]:
@@ -123,6 +124,7 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
         spans_us=spans,
         lost=lost,
         unlaunched=unlaunched,
+        inside=inside,
     )
 
 

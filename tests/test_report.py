@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from common import reading, report
+from common import reading, report, verbs
 
 import pytest
 from conftest import H200, ROOT, one_line, read_json, run
@@ -20,6 +20,9 @@ EAGER = COMPILED.with_name("64x128x768x3072_bf16_warm_eager.json.gz")
 GOOD = gzip.decompress(EAGER.read_bytes()).decode()
 READERS = (
     "compare",
+    "decode",
+    "parts",
+    "verbs",
     "guess",
     "roofline",
     "tables",
@@ -191,7 +194,7 @@ def test_the_readmes_output_is_what_its_commands_print():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
     report.show(out, reading.read(COMPILED))
-    report.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [reading.read(p) for p in (EAGER, COMPILED)])
+    verbs.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [reading.read(p) for p in (EAGER, COMPILED)])
     shown = run("-m", "common", "show", EAGER, "--guess", "5").stdout.splitlines()[-1]
     assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
     for line in [*out.file.getvalue().splitlines(), shown]:

@@ -172,7 +172,7 @@ def test_the_steps_bound_and_why():
     def bound(config: str) -> str:
         trace = reading.read(H200 / f"{config}.json.gz")
         steps = work.per_step(trace)
-        return roofline.step_bound(trace, steps, roofline.roofs(trace, steps))
+        return str(roofline.step_bound(trace, steps, roofline.roofs(trace, steps)))
 
     assert bound("01_matmul_add/64_bf16_warm_eager").startswith("launch-bound: the GPU works for ")
     assert bound(MLP + "eager").startswith("compute-bound: ")
