@@ -11,6 +11,7 @@ H200 = "traces/recorded/h200/03_simple_mlp/64x128x768x3072_bf16_warm"
 EXAMPLES = {
     "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
+    "explain": f"uv run -m common explain {H200}_eager.json.gz",
     "decode": "uv run -m common decode ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
 }
 
@@ -23,6 +24,8 @@ def main() -> None:
     show.add_argument("--guess", type=cli.guess, metavar="GUESS", help="3, or gemm=1,copy=2")
     compare = _verb(verbs, "compare", "what became of each kernel of the first trace in the others")
     compare.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="two or more .json or .json.gz files")
+    explain = _verb(verbs, "explain", "what stands out in a trace, with the evidence and what to try")
+    explain.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
     decode = _verb(verbs, "decode", "the parts of a kernel's name in words, each documented or inferred")
     decode.add_argument(
         "names", nargs="+", metavar="NAME|TRACE", help="a name; two names, for what differs; or the names in traces"
@@ -39,22 +42,12 @@ def main() -> None:
 
 
 def _answer(args: argparse.Namespace) -> None:
-    import json  # the readers take longer to import than --help may take
-
-    from common import events, records, report, verbs
+    # the readers take longer to import than --help may take
+    from common import events, report
 
     try:
         traces = [report.read(path) for path in args.traces]
-        out = report.console()
-        if args.verb == "decode":
-            _decode(args, traces)
-        elif args.json:
-            found = (records.show if args.verb == "show" else records.compared)(args.traces, traces)
-            print(json.dumps(found, indent=1))
-        elif args.verb == "show":
-            report.show(out, traces[0], args.full_names, args.guess)
-        else:
-            verbs.compared(out, args.traces, traces, args.full_names)
+        (_records if args.json else _report)(args, traces)
         sys.stdout.flush()
     except events.TraceError as error:
         report.error(str(error))
@@ -66,23 +59,41 @@ def _answer(args: argparse.Namespace) -> None:
             sys.exit(1)
 
 
-def _decode(args: argparse.Namespace, traces: list) -> None:
-    import json
-    from collections import Counter
+def _report(args: argparse.Namespace, traces: list) -> None:
+    from common import decode, report, verbs
 
-    from common import decode, events, records, report, verbs
-
-    calls = Counter(event.name for trace in traces for event in trace.of(events.GPU))
-    found = [decode.decode(events.printable(name)) for name in (calls if args.traces else args.names)]
-    if args.json:
-        print(json.dumps(records.decoded(found), indent=1))
-        return
     out = report.console()
-    verbs.decoded(out, found, args.full_names)
-    if args.traces:
-        verbs.coverage(out, calls, found)
-    elif len(found) == 2:
-        verbs.differing(out, *found)
+    if args.verb == "show":
+        report.show(out, traces[0], args.full_names, args.guess)
+    elif args.verb == "compare":
+        verbs.compared(out, args.traces, traces, args.full_names)
+    elif args.verb == "explain":
+        verbs.explained(out, traces[0], args.full_names)
+    else:
+        calls = decode.calls(traces) if traces else dict.fromkeys(args.names, 1)
+        found = [decode.decode(name) for name in calls]
+        verbs.decoded(out, found, args.full_names)
+        if traces:
+            verbs.coverage(out, calls, found)
+        elif len(found) == 2:
+            verbs.differing(out, *found)
+
+
+def _records(args: argparse.Namespace, traces: list) -> None:
+    import json
+
+    from common import decode, findings, records
+
+    found: dict | list
+    if args.verb == "show":
+        found = records.show(args.traces, traces)
+    elif args.verb == "compare":
+        found = records.compared(args.traces, traces)
+    elif args.verb == "explain":
+        found = records.explained(args.traces[0], findings.find(traces[0]))
+    else:
+        found = records.decoded([decode.decode(name) for name in (decode.calls(traces) if traces else args.names)])
+    print(json.dumps(found, indent=1))
 
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:

@@ -1,10 +1,12 @@
 """A kernel name -> its parts in words, each documented or inferred, and what of it stays unexplained."""
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 
 from common import names
+from common.events import GPU, Trace, printable
 from common.parts import FORMS, Form, Rule
 
 LONGEST = 2000  # of a name, in characters: what tells stands early
@@ -36,6 +38,7 @@ class Decoded:
 def decode(name: str) -> Decoded:
     """Any string has an answer; one that no form knows has no parts."""
     family, origin = names.classify(name)
+    name = printable(name)
     text = name[:LONGEST].replace("(anonymous namespace)::", "").replace("<unnamed>::", "")
     for form, when, rules in _compiled():
         match = when.search(text)
@@ -49,6 +52,11 @@ def decode(name: str) -> Decoded:
         missing = [field for field in form.needs if field not in {part.field for part in parts}]
         return Decoded(name, family, origin, form.name, parts, missing, not missing)
     return Decoded(name, family, origin, "", [], [], False)
+
+
+def calls(traces: list[Trace]) -> dict[str, int]:
+    """The distinct kernel names of some traces, and how many GPU events bear each."""
+    return dict(Counter(event.name for trace in traces for event in trace.of(GPU)))
 
 
 def difference(a: Decoded, b: Decoded) -> list[tuple[str, list[Part], list[Part]]]:

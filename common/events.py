@@ -36,6 +36,7 @@ class Args(msgspec.Struct, gc=False):
     bytes: Scalar = None
     occupancy: Scalar = msgspec.field(name="est. achieved occupancy %", default=None)
     shared_memory: Scalar = msgspec.field(name="shared memory", default=None)  # bytes a thread block
+    warps: Scalar = msgspec.field(name="warps per SM", default=None)  # if the grid were spread evenly
 
 
 class Event(msgspec.Struct, gc=False):

@@ -12,15 +12,17 @@ from pathlib import Path
 from types import ModuleType
 
 from common import device as machine
-from common import events, reading, recorded, report, session, work
+from common import events, reading, recorded, report, session, verbs, work
 from common.cli import Settings
 from common.device import CannotRun
+from common.events import Trace
 from common.session import Result, Workload
 from common.work import Steps
 
 import torch
 from rich.console import Console
 
+FINDINGS = 5  # of those that `explain` has
 LOST = (
     "The profiler lost GPU activity: do not trust this trace. Likely causes: another profiler holds CUPTI (Nsight,"
     " DCGM), the driver keeps profiling for administrators (NVreg_RestrictProfilingToAdminUsers), or WSL without CUPTI"
@@ -117,6 +119,8 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     elif steps.lost or not (steps.on_gpu and steps.rows):
         found = f"{len(steps.lost)} launches have no kernel" if steps.lost else "no GPU event at all"
         raise CannotRun(f"{found} in {result.path}. {LOST}")
+    else:
+        _explain(out, trace, result.path)
     shown = _show_recorded(out, settings) if device == "cpu" else None
     _next(out, settings, [path for path in (result.path, shown) if path])
 
@@ -185,4 +189,12 @@ def _show_recorded(out: Console, settings: Settings) -> Path | None:
         report.line(out, layer)
     _ask(out, settings)
     report.show(out, trace, settings.full_names, settings.guess)
+    _explain(out, trace, shown)
     return shown
+
+
+def _explain(out: Console, trace: Trace, path: Path) -> None:
+    report.line(out, "\nWhat stands out:")
+    if left := verbs.explained(out, trace, full_names=False, most=FINDINGS):
+        report.line(out, f"{report.plural(left, 'finding')} more:")
+        report.command(out, f"uv run -m common explain {shlex.quote(str(path))}")

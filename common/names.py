@@ -67,14 +67,18 @@ RULES = [
 _RULES = [(re.compile(pattern), family, origin) for pattern, family, origin in RULES]
 
 # Ops that only rewrite shape and stride: they launch nothing and move nothing.
-METADATA_OPS = frozenset(
+VIEWS = frozenset(
     f"aten::{name}"
     for name in (
         *("t", "transpose", "reshape", "view", "_reshape_alias", "_unsafe_view", "as_strided", "permute", "numpy_T"),
         *("expand", "expand_as", "unsqueeze", "squeeze", "slice", "select", "narrow", "detach", "alias", "lift_fresh"),
-        *("resolve_conj", "resolve_neg", "empty", "empty_like", "empty_strided", "resize_", "item", "is_nonzero"),
+        *("resolve_conj", "resolve_neg"),
     )
 )
+# These launch nothing either, but allocate or wait.
+METADATA_OPS = VIEWS | {
+    f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "resize_", "item", "is_nonzero")
+}
 
 # Rows of a compiled function's own bookkeeping: they are recorded like ops.
 COMPILE_ROWS = re.compile(

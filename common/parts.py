@@ -12,7 +12,6 @@ from dataclasses import dataclass
 INFERRED = ""
 CUTLASS = "CUTLASS, python/cutlass_library: gemm_operation.py and library.py"
 CUDA = "CUDA C++ Programming Guide, compute capabilities"
-BLAS = "BLAS: s is fp32, d fp64, h fp16, c and z complex"
 PTX = "PTX ISA, mma and wgmma"
 FLASH = "FlashAttention 2, flash_fwd_kernel.h and kernel_traits.h"
 XFORMERS = "PyTorch, mem_eff_attention/kernels/generate_kernels.py"
@@ -257,7 +256,7 @@ FORMS = (
     Form("cuBLAS, by architecture", r"^(?:cudnn_)?((?:maxwell|volta|turing|ampere|hopper)_.*)", (
         CODENAME,
         Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype out", lambda m: dtype(m[1]), INFERRED),
-        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", _gemm, BLAS),
+        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", _gemm, CUTLASS),
         Rule(r"(s|h)(\d*)cudnn", "instruction", lambda m: f"a convolution, {'fp32' if m[1] == 's' else 'fp16'}", INFERRED),
         Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype in", lambda m: dtype(m[1]), INFERRED),
         Rule(r"(\d+)x(\d+)", "tile", TILE, INFERRED),

@@ -12,6 +12,7 @@ from common.events import Trace
 from common.shapes import Roof
 from common.work import Row, Steps
 
+TF32 = re.compile(r"tf32|tensorop_s1688gemm_\d")  # fp32 tensors, multiplied at half of the bf16 rate
 HALF = ("c10::BFloat16", "c10::Half")
 LATENCY_US = 10  # a kernel shorter than this, at under half of either limit, is bound by its own start and end
 
@@ -66,7 +67,7 @@ def roofs(trace: Trace, steps: Steps) -> list[Roof]:
         roof = stated.get(i) or shapes.roof(row)
         seconds = row.median_us * 1e-6
         if seconds > 0 and steps.on_gpu:
-            _rate(roof, limits, seconds, single=_is_single(row, trace))
+            _rate(roof, limits, seconds, _peak(row, trace, limits))
         result.append(roof)
     return result
 
@@ -104,10 +105,9 @@ def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> Bound:
     return Bound(most, f"{known}, and {shares[most]:.0%} of that is in kernels bound by {most}", busy, whole)
 
 
-def _rate(roof: Roof, limits: Peaks, seconds: float, single: bool) -> None:
+def _rate(roof: Roof, limits: Peaks, seconds: float, peak: float | None) -> None:
     roof.tflops = roof.flops / seconds / 1e12 if roof.flops else None
     roof.gbps = roof.bytes / seconds / 1e9 if roof.bytes else None
-    peak = limits.single if single else limits.half
     compute = roof.flops / peak / 1e6 if roof.flops and peak else None
     memory = roof.bytes / limits.gbps / 1e3 if roof.bytes and limits.gbps else None
     if memory is None or (roof.flops and compute is None) or roof.at_least or roof.note.startswith("to or from"):
@@ -118,11 +118,15 @@ def _rate(roof: Roof, limits: Peaks, seconds: float, single: bool) -> None:
     roof.bound = "latency" if short else "compute" if (compute or 0.0) >= memory else "memory"
 
 
-def _is_single(row: Row, trace: Trace) -> bool:
-    if row.inputs:
-        return row.inputs[0][1] not in HALF
+def _peak(row: Row, trace: Trace, limits: Peaks) -> float | None:
+    """TFLOP/s of the kind of arithmetic that a kernel does."""
     settings = trace.lesson.get("settings")
-    return isinstance(settings, dict) and settings.get("dtype") == "fp32"
+    single = isinstance(settings, dict) and settings.get("dtype") == "fp32"
+    if row.inputs:
+        single = row.inputs[0][1] not in HALF
+    if single and limits.half and TF32.search(row.name):
+        return limits.half / 2  # datasheets: A100, H100, H200, B200, dense
+    return limits.single if single else limits.half
 
 
 def _stated(trace: Trace, steps: Steps) -> dict[int, Roof]:

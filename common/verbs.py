@@ -1,9 +1,8 @@
-"""What the verbs compare and decode print."""
+"""What the verbs compare, decode and explain print."""
 
-from collections import Counter
 from pathlib import Path
 
-from common import compare, decode, names, tables
+from common import compare, decode, findings, names, tables
 from common.compare import Side
 from common.decode import Decoded
 from common.events import Trace
@@ -12,12 +11,15 @@ from common.tables import count, us
 
 from rich.console import Console
 from rich.padding import Padding
+from rich.text import Text
 
 
 def decoded(out: Console, found: list[Decoded], full_names: bool) -> None:
     """Each name in its parts."""
-    for one in found:
-        line(out, f"\n{one.name if full_names else names.short(one.name)}")
+    for i, one in enumerate(found):
+        if i:
+            line(out, "")
+        line(out, one.name if full_names else names.short(one.name))
         form = f"; the form: {one.form}" if one.form else "; no rule knows this form of name"
         line(out, f"{one.family}, by {one.origin or 'a maker that the name does not tell'}{form}")
         if one.parts:
@@ -35,15 +37,30 @@ def differing(out: Console, a: Decoded, b: Decoded) -> None:
         line(out, f"  {field}: {texts[0]} -> {texts[1]}")
 
 
-def coverage(out: Console, calls: Counter[str], found: list[Decoded]) -> None:
+def coverage(out: Console, calls: dict[str, int], found: list[Decoded]) -> None:
     """How much of the traces' kernels is explained to the last part."""
     whole = [one for one in found if one.whole]
-    explained = sum(calls[one.name] for one in whole)
+    named, every = sum(calls[one.name] for one in whole), sum(calls.values())
     line(
         out,
-        f"\nFully decoded: {len(whole)} of {len(found)} names, {explained:,} of {calls.total():,} GPU events"
-        f" ({explained / calls.total() if calls else 1:.0%}).",
+        f"\nFully decoded: {len(whole)} of {len(found)} names, {named:,} of {every:,} GPU events"
+        f" ({named / every if every else 1:.0%}).",
     )
+
+
+def explained(out: Console, trace: Trace, full_names: bool, most: int | None = None) -> int:
+    """What stands out, the weightiest first, each with its evidence; at most so many. Returns how many are left out."""
+    found = findings.find(trace)
+    start = min((event.ts for group in trace.groups.values() for event in group), default=0.0)
+    for i, one in enumerate(found[:most], 1):
+        line(out, f"{i}. {one.says}")
+        for event in one.evidence:
+            name = event.name if full_names else names.short(event.name)
+            what = f"{name} at {(event.ts - start) / 1e3:,.3f} ms, {us(event.dur)} us"
+            out.print(Padding(Text(what, style="dim"), (0, 0, 0, 3), expand=False))
+    if not found:
+        line(out, "Nothing stands out in this trace.")
+    return len(found) - len(found[:most])
 
 
 def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: bool = False) -> None:

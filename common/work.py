@@ -89,7 +89,7 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
     everywhere = trace.of(GPU)
     gpu = [e for e in everywhere if device is None or (e.args is not None and e.args.device == device)]
     ops = [e for e in trace.groups["cpu_op"] if _works(e.name)]
-    launches = [e for e in trace.of(RUNTIME) if _is_launch(e.name)]
+    launches = [e for e in trace.of(RUNTIME) if is_launch(e.name)]
     on_gpu = bool(gpu or launches)
     items = _gpu_items(gpu, launches, ops) if on_gpu else _cpu_items(ops)
     step_of = lanes.finder(marks)
@@ -128,11 +128,11 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
     )
 
 
-def metadata_ops(trace: Trace) -> tuple[dict[str, float], float]:
-    """The ops of a step that only rewrite shape and stride: calls by name, and the microseconds of CPU they take."""
+def metadata_ops(trace: Trace, which: frozenset[str] = names.METADATA_OPS) -> tuple[dict[str, float], float]:
+    """The ops of a step that launch nothing: calls by name, and the microseconds of CPU they take."""
     marks = lanes.steps(trace)
     step_of = lanes.finder(marks)
-    ops = [e for e in trace.groups["cpu_op"] if e.name in names.METADATA_OPS]
+    ops = [e for e in trace.groups["cpu_op"] if e.name in which]
     ops = [op for op in ops if not marks or step_of(op) is not None]
     inside_another = lanes.innermost(ops, ops)
     n = len(marks) or 1
@@ -202,7 +202,7 @@ def _correlation(event: Event) -> Scalar:
 
 
 @cache
-def _is_launch(name: str) -> bool:
+def is_launch(name: str) -> bool:
     return LAUNCH.match(name) is not None
 
 

@@ -181,6 +181,9 @@ def test_any_string_at_all_is_answered_quickly():
         "triton_poi_fused_",
         "Cijk_",
         "ck_tile6",
+        "a, ",
+        "a_",
+        "1x",
     ]
     for _ in range(3000):
         found = decode.decode("".join(rng.choices(pieces, k=rng.randrange(80))))

@@ -112,6 +112,15 @@ def test_liger_without_a_gpu_shows_the_recorded_run(call, tmp_path):
     assert "needs a GPU" in out and "_geglu_tanh_forward_kernel" in out
 
 
+def test_the_first_five_findings_follow_the_table_of_a_gpu(call, tmp_path):
+    _, out, _ = call("03_simple_mlp", *MLP, "--out", tmp_path)
+    own, recorded = out.split("Recorded on one NVIDIA H200")
+    assert "What stands out:" not in own
+    findings = recorded.split("What stands out:")[1].split("Next:")[0]
+    assert re.findall(r"^\d(?=\. )", findings, re.M) == list("12345")
+    assert "1 finding more:\n  uv run -m common explain traces/recorded/h200/03_simple_mlp/" in findings
+
+
 def test_the_recorded_run_nearest_to_the_asked_one_is_shown_and_named(call, tmp_path):
     _, out, _ = call("01_matmul_add", "--size", "8", "--warmup", "--batched", "--out", tmp_path)
     assert "64x64x64_bf16_warm_eager, the nearest that was recorded to 8x8x8_bf16_warm_eager" in out

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-from common import reading, report, verbs
+from common import decode, reading, report, verbs
 
 import pytest
 from conftest import H200, ROOT, one_line, read_json, run
@@ -23,6 +23,10 @@ READERS = (
     "decode",
     "parts",
     "verbs",
+    "findings",
+    "checks_cpu",
+    "checks_gpu",
+    "checks_waste",
     "guess",
     "roofline",
     "tables",
@@ -195,6 +199,8 @@ def test_the_readmes_output_is_what_its_commands_print():
     out = Console(file=io.StringIO(), force_terminal=True, width=116, color_system=None, highlight=False)
     report.show(out, reading.read(COMPILED))
     verbs.compared(out, [p.relative_to(ROOT) for p in (EAGER, COMPILED)], [reading.read(p) for p in (EAGER, COMPILED)])
+    verbs.explained(out, reading.read(H200 / "01_matmul_add" / "4096_bf16_warm_compile.json.gz"), full_names=False)
+    verbs.decoded(out, [decode.decode("ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn")], full_names=False)
     shown = run("-m", "common", "show", EAGER, "--guess", "5").stdout.splitlines()[-1]
     assert f"uv run -m common show {COMPILED.relative_to(ROOT)}" in text
     for line in [*out.file.getvalue().splitlines(), shown]:

@@ -3,7 +3,7 @@
     uv run -m tests.traces.record situations.tar
     tar xf situations.tar -C tests/traces
 
-Each is a small workload of its own, three steps after a warm-up; scrubbed like the lessons' traces.
+Each is a small workload of its own, three steps (cold_cache: nine) after a warm-up; scrubbed like the lessons' traces.
 """
 
 import gzip
@@ -16,6 +16,7 @@ from pathlib import Path
 from common import artifacts
 
 import torch
+import torch._inductor.config
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -118,10 +119,23 @@ def streams() -> Callable:
     return step
 
 
+def cold_cache() -> Callable:
+    """The same kernel on the same data at every step, at some of them after the data left the cache."""
+    x, big, calls = tensor(12 * 2**20), tensor(2**27), iter(range(100))
+
+    def step() -> None:
+        if next(calls) % 4 == 3:
+            big.zero_()
+        x.add_(1)
+
+    return step
+
+
 def recompile() -> Callable:
     """Another shape at every call, behind a compile that may not be dynamic."""
     torch._dynamo.reset()
     torch._dynamo.config.recompile_limit = 64  # more than there are calls
+    torch._inductor.config.triton.autotune_pointwise = False  # no trial runs in the trace
     fn = torch.compile(lambda x: F.gelu(x) * x, dynamic=False)
     sizes = iter(range(1, 100))
     return lambda: fn(tensor(256 * next(sizes), 256))
@@ -218,6 +232,7 @@ SITUATIONS: dict[str, Callable[[], Callable]] = {
     "fp32": lambda: fp32(tf32=False),
     "tf32": lambda: fp32(tf32=True),
     "streams": streams,
+    "cold_cache": cold_cache,
     "recompile": recompile,
     "regions": regions,
     "convolution": convolution,
@@ -226,15 +241,17 @@ SITUATIONS: dict[str, Callable[[], Callable]] = {
 }
 
 
-def record(build: Callable[[], Callable], folder: Path) -> str:
+def record(build: Callable[[], Callable], folder: Path, active: int) -> str:
     step = build()
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
     with torch.no_grad():
         for _ in range(5):
             step()
         torch.cuda.synchronize()
-        with profile(activities=activities, schedule=schedule(wait=1, warmup=1, active=3), record_shapes=True) as prof:
-            for _ in range(5):
+        with profile(
+            activities=activities, schedule=schedule(wait=1, warmup=1, active=active), record_shapes=True
+        ) as prof:
+            for _ in range(2 + active):
                 step()
                 prof.step()
     prof.export_chrome_trace(str(folder / "trace.json"))
@@ -247,8 +264,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, tarfile.open(sys.argv[1], "w") as tar:
         for situation, build in SITUATIONS.items():
             print(situation, flush=True)
+            active = 9 if situation == "cold_cache" else 3
             path = Path(name) / f"{situation}.json.gz"
-            path.write_bytes(gzip.compress(record(build, Path(name)).encode(), 9, mtime=0))
+            path.write_bytes(gzip.compress(record(build, Path(name), active).encode(), 9, mtime=0))
             tar.add(path, f"h200/{path.name}")
 
 
