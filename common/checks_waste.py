@@ -7,9 +7,9 @@ from common.checks_cpu import recompilation
 from common.decode import decode
 from common.events import Event
 from common.findings import WORTH, Check, Finding, Seen, longest
-from common.parts import PLAIN
 from common.shapes import FILLS, SIZES
 from common.tables import plural, scaled, us
+from common.vocabulary import PLAIN
 from common.work import Row
 
 ASKED = frozenset(

@@ -7,7 +7,8 @@ from functools import cache
 
 from common import names
 from common.events import GPU, Trace, printable
-from common.parts import FORMS, Form, Rule
+from common.parts import FORMS
+from common.vocabulary import Form, Rule
 
 LONGEST = 2000  # of a name, in characters: what tells stands early
 

@@ -5,167 +5,51 @@ tests/test_decode.py. What is INFERRED was read off names beside the strides, dt
 tests/traces/h200/gemms.json.gz recorded with them, or follows another part's use; it may be wrong.
 """
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-
-INFERRED = ""
-CUTLASS = "CUTLASS, python/cutlass_library: gemm_operation.py and library.py"
-CUDA = "CUDA C++ Programming Guide, compute capabilities"
-PTX = "PTX ISA, mma and wgmma"
-FLASH = "FlashAttention 2, flash_fwd_kernel.h and kernel_traits.h"
-XFORMERS = "PyTorch, mem_eff_attention/kernels/generate_kernels.py"
-ATEN = "PyTorch, ATen/native/cuda: Loops.cuh, Reduce.cuh, PersistentSoftmax.cuh"
-INDUCTOR = "PyTorch, torch/_inductor: utils.py, get_fused_kernel_name; codegen/triton.py"
-NCCL = "NCCL, src/device/generate.py"
-KINETO = "Kineto, CuptiActivity.cpp: names of copies and memsets"
-TENSILE = "Tensile documentation, kernel parameters and solution naming"
-IGEMM = "ROCm iGEMMgen, kernel naming"
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One part: its pattern, the field it fills, what it says, and where that is documented ("": it is inferred).
-
-    says: text with {1}, {2} for the groups of the match, or a function of the match.
-    """
-
-    pattern: str
-    field: str
-    says: str | Callable[[re.Match], str]
-    source: str
-
-
-@dataclass(frozen=True)
-class Form:
-    """A kind of name. Its rules are tried at each place from left to right, in their order, each at most once.
-
-    needs: for C++ templates, of which much says nothing: the fields that must be found for the name to count as
-    fully decoded. Without it every part must be.
-    """
-
-    name: str
-    when: str  # what matches is where the parts begin, or its group 1 holds them
-    rules: tuple[Rule, ...]
-    needs: tuple[str, ...] = ()
-
-
-DTYPES = {
-    **dict.fromkeys(
-        ("c10::BFloat16", "__nv_bfloat16", "__hip_bfloat16", "cutlass::bfloat16_t", "bfloat16_t", "bf16", "BFloat16"),
-        "bf16",
-    ),
-    **dict.fromkeys(("c10::Half", "__half", "cutlass::half_t", "half_t", "half", "f16", "fp16", "Half"), "fp16"),
-    **dict.fromkeys(("float", "f32", "fp32", "cutlass::tfloat32_t"), "fp32"),
-    **dict.fromkeys(("double", "f64", "fp64"), "fp64"),
-    **dict.fromkeys(("e4m3", "c10::Float8_e4m3fn", "cutlass::float_e4m3_t"), "fp8 (e4m3)"),
-    **dict.fromkeys(("e5m2", "c10::Float8_e5m2", "cutlass::float_e5m2_t"), "fp8 (e5m2)"),
-    **{"tf32": "tf32", "s8": "int8", "u8": "uint8", "i8": "int8", "s32": "int32", "long": "int64", "int": "int32"},
-}
-LETTERS = {"t": "bf16", "h": "fp16", "s": "fp32", "d": "fp64", "q": "fp8 (e4m3)", "r": "fp8 (e5m2)", "i": "int32"}
-ARCHITECTURES = {
-    **{"5": "Maxwell", "6": "Pascal", "70": "Volta", "75": "Turing", "80": "Ampere (A100)", "86": "Ampere"},
-    **{"89": "Ada", "90": "Hopper", "10": "Blackwell (B200)", "12": "Blackwell (RTX)"},
-}
-CODENAMES = {"maxwell": "Maxwell", "volta": "Volta", "turing": "Turing", "ampere": "Ampere", "hopper": "Hopper"}
-
-
-def dtype(text: str) -> str:
-    return DTYPES.get(text, text)
-
-
-def architecture(number: str) -> str:
-    """`90` -> Hopper; `100` and `103` begin with 10."""
-    found = ARCHITECTURES.get(number) or ARCHITECTURES.get(number[:2]) or ARCHITECTURES.get(number[:1], "")
-    return f"written for compute capability {number[:-1]}.{number[-1]}{f', {found}' if found else ''}"
-
-
-def layout(letters: str) -> str:
-    """cuBLAS and CUTLASS count in columns, and PyTorch calls them with the operands exchanged: A is the second one."""
-    words = {"n": "row-major", "t": "transposed (as weight.t() is)"}
-    b, a = (words[letter] for letter in letters.lower()[:2])
-    return f"of mm(a, b): a is {a}, b is {b}"
-
-
-def letters(match: re.Match) -> str:
-    kinds = [LETTERS.get(letter, letter) for letter in match[1]]
-    return f"{kinds[0]} in, {kinds[-2]} accumulation, {kinds[-1]} out"
-
-
-def instruction(digits: str) -> str:
-    """`16816` -> 16x8x16. The digits run together, so known shapes are asked for first."""
-    for shape in ("16x8x16", "16x8x8", "16x16x16", "8x8x4", "16x8x32", "16x8x4", "8x8x16", "8x32x16", "32x8x16"):
-        if shape.replace("x", "") == digits:
-            return shape
-    return digits
-
-
-def _gemm(match: re.Match) -> str:
-    kind = {"s": "fp32", "d": "fp64", "h": "fp16", "i": "int32", "c": "complex fp32", "z": "complex fp64"}[match[2]]
-    if match[3]:
-        return f"{instruction(match[3])} tensor-core instruction, {kind} accumulation"
-    return f"{kind} GEMM{', by three multiplications (Gauss)' if match[1] else ''}, {PLAIN}"
-
-
-def _xmma(match: re.Match) -> str:
-    taken, out, math, accumulate, scale = (dtype(match[i]) for i in range(1, 6))
-    as_math = f"multiplied as {math}, " if math != taken else ""
-    return f"{taken} in, {as_math}{accumulate} accumulation, {out} out; alpha and beta are {scale}"
-
-
-def _function(name: str) -> str:
-    """`CUDAFunctor_add` -> add, `GeluCUDAKernelImpl` -> gelu, `direct_copy_kernel_cuda` -> direct copy."""
-    noise = r"^launch_|CUDAFunctor(OnSelf)?_?|[fF]unctor|Ops$|_?kernel_cuda|_?cuda_kernel|_?kernel_impl|CUDAKernelImpl|_?kernel$"
-    return re.sub(noise, "", name).strip("_").replace("_", " ").lower() or name
-
-
-def _igemm(match: re.Match) -> str:
-    return {
-        "fwd": "convolution, forward",
-        "bwd": "convolution, gradient of the input",
-        "wrw": "gradient of the weight",
-    }[match[1]]
-
-
-def _tensile(match: re.Match) -> str:
-    return layout(("n" if match[1] == "ilk" else "t") + ("n" if match[2] == "ljk" else "t"))
-
+from common import vocabulary
+from common.vocabulary import (
+    ATEN,
+    CUDA,
+    CUTLASS,
+    FLASH,
+    IGEMM,
+    INDUCTOR,
+    INFERRED,
+    KINETO,
+    NCCL,
+    PLAIN,
+    PTX,
+    TENSILE,
+    XFORMERS,
+    Form,
+    Rule,
+)
 
 FLAG = r"(true|false)"
-
-
-def _flags(*names: str) -> Callable[[re.Match], str]:
-    def says(match: re.Match) -> str:
-        on = [name for name, value in zip(names, match.groups(), strict=True) if value == "true"]
-        return ", ".join(on) if on else f"none of {', '.join(names)}"
-
-    return says
-
-
 T = r"((?:c10::|cutlass::)?\w+)(?=[,>) ])"  # a dtype in a template
 XMMA_DTYPES = r"(bf16|f16|f32|tf32|f64|s8|e4m3|e5m2)"
 TILE = "a thread block computes {1} x {2} of the output"
 DEPTH = "{1} of the inner dimension at a time; pipeline stages: {2}"
-PLAIN = "without tensor cores"  # `explain` looks for these words
-ARCHITECTURE = Rule(r"sm_?(\d+)", "architecture", lambda m: architecture(m[1]), CUDA)
+ARCHITECTURE = Rule(r"sm_?(\d+)", "architecture", lambda m: vocabulary.architecture(m[1]), CUDA)
 CODENAME = Rule(
-    r"(maxwell|volta|turing|ampere|hopper)", "architecture", lambda m: f"written for {CODENAMES[m[1]]}", CUDA
+    r"(maxwell|volta|turing|ampere|hopper)", "architecture", lambda m: f"written for {vocabulary.CODENAMES[m[1]]}", CUDA
 )
-LAYOUT = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: layout(m[1]), CUTLASS)
-LAYOUT_SEEN = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: layout(m[1]), INFERRED)
+LAYOUT = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: vocabulary.layout(m[1]), CUTLASS)
+LAYOUT_SEEN = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: vocabulary.layout(m[1]), INFERRED)
 LOOP = Rule(
     r"(vectorized|unrolled)_elementwise_kernel(?:_for_multi_outputs)?<(\d+)?", "loop",
     lambda m: f"each thread handles {m[2]} adjacent elements at once" if m[2] and m[1] == "vectorized"
     else "elements one by one, for strides, casts or several outputs", ATEN,
 )  # fmt: skip
-LAMBDA = Rule(r"(\w+)(?:<[\w:]+>)?\((?:at|c10)::[^()]*\)::\{lambda", "computes", lambda m: _function(m[1]), ATEN)
+LAMBDA = Rule(
+    r"(\w+)(?:<[\w:]+>)?\((?:at|c10)::[^()]*\)::\{lambda", "computes", lambda m: vocabulary.function(m[1]), ATEN
+)
 FUNCTOR = Rule(
     r"(?:(?:Binary|AUnary|BUnary)Functor<(?:[\w:]+, )+(?:\w+::)*)?(\w*(?:[fF]unctor\w*|Ops))<",
-    "computes", lambda m: _function(m[1]), ATEN,
+    "computes", lambda m: vocabulary.function(m[1]), ATEN,
 )  # fmt: skip
 ELEMENT = Rule(
     rf"(?:\{{lambda\((?:bool, )*{T}[^{{}}()]*\)#|(?:Functor\w*|_add|Ops|kernel_impl|sum_functor|scalar_kernel)<{T})", "dtype",
-    lambda m: dtype(m[1] or m[2]), ATEN,
+    lambda m: vocabulary.dtype(m[1] or m[2]), ATEN,
 )  # fmt: skip
 POINTERS = Rule(
     r"(?:std::array|Array)<char\*, (\d+)", "operands",
@@ -175,7 +59,7 @@ POINTERS = Rule(
 FORMS = (
     Form("cuBLAS nvjet", r"^nvjet_", (
         ARCHITECTURE,
-        Rule(r"([thsdqri]{3,6})(?=_)", "dtype", letters, INFERRED),
+        Rule(r"([thsdqri]{3,6})(?=_)", "dtype", vocabulary.letters, INFERRED),
         Rule(r"mma(?=_)", "instruction", "the warp-level mma instructions", INFERRED),
         Rule(r"(\d+)x(\d+)x(\d+)_(\d+)(?=_)", "tile", TILE + ", {3} deep; pipeline stages: {4}", INFERRED),
         Rule(r"(\d+)x(\d+)x(\d+)(?=_)", "warp tile", "{1} x {2} x {3} a warp", INFERRED),
@@ -192,34 +76,34 @@ FORMS = (
         Rule(r"splitK", "split", "the inner dimension in pieces, added up by a second kernel", INFERRED),
         Rule(r"(gelu|relu|d?silu|sigmoid)?bias", "epilogue", lambda m: f"adds a bias{f', then {m[1]}' if m[1] else ''}", INFERRED),
         Rule(r"algo(\d+)", "variant", "the library's own number of a variant: {1}", INFERRED),
-        Rule(r"([NT][NT])([NT]{1,2})$", "layout", lambda m: layout(m[1]) + f"; {m[2]} is of the output", INFERRED),
+        Rule(r"([NT][NT])([NT]{1,2})$", "layout", lambda m: vocabulary.layout(m[1]) + f"; {m[2]} is of the output", INFERRED),
     )),
     Form("CUTLASS 2.x", r"(cutlass_\d\d_\w+|cutlass_(?:wmma_)?(?:tensorop|simt)_\w+)", (
-        Rule(r"cutlass(?:_(\d\d))?", "architecture", lambda m: architecture(m[1]) if m[1] else "any", CUTLASS),
+        Rule(r"cutlass(?:_(\d\d))?", "architecture", lambda m: vocabulary.architecture(m[1]) if m[1] else "any", CUTLASS),
         Rule(r"wmma_tensorop", "unit", "tensor cores, through the WMMA interface", CUTLASS),
         Rule(r"tensorop", "unit", "tensor cores", CUTLASS),
         Rule(r"simt", "unit", f"the ordinary cores, {PLAIN}", CUTLASS),
-        Rule(r"(bf16|f16|tf32|f32|s8|s32)(?=_)", "dtype out", lambda m: dtype(m[1]), CUTLASS),
-        Rule(r"(g?)([sdhicz])(\d*)(bf16|f16|tf32)?gemm", "instruction", _gemm, CUTLASS),
+        Rule(r"(bf16|f16|tf32|f32|s8|s32)(?=_)", "dtype out", lambda m: vocabulary.dtype(m[1]), CUTLASS),
+        Rule(r"(g?)([sdhicz])(\d*)(bf16|f16|tf32)?gemm", "instruction", vocabulary.gemm, CUTLASS),
         Rule(r"([sh])(\d*)(fprop|dgrad|wgrad)(?:_(optimized|analytic))?", "instruction",
-             lambda m: f"convolution ({m[3]}), {instruction(m[2]) + ' tensor-core instruction' if m[2] else 'ordinary cores'}", CUTLASS),
+             lambda m: f"convolution ({m[3]}), {vocabulary.instruction(m[2]) + ' tensor-core instruction' if m[2] else 'ordinary cores'}", CUTLASS),
         Rule(r"(relu|gelu)(?=_)", "epilogue", "{1}", INFERRED),
-        Rule(r"(bf16|f16|tf32|f32|s8)(?=_)", "dtype in", lambda m: dtype(m[1]), CUTLASS),
+        Rule(r"(bf16|f16|tf32|f32|s8)(?=_)", "dtype in", lambda m: vocabulary.dtype(m[1]), CUTLASS),
         Rule(r"(\d+)x(\d+)_(\d+)x(\d+)", "tile", TILE + ", {3} deep; pipeline stages: {4}", CUTLASS),
         Rule(r"(nhwc|nchw)", "layout", "{1}", CUTLASS),
         LAYOUT,
         Rule(r"align(\d+)", "alignment", "rows begin at multiples of {1} elements", CUTLASS),
     )),
     Form("CUTLASS 3.x", r"^(cutlass3x_\w+)", (
-        Rule(r"cutlass3x_sm(\d+)", "architecture", lambda m: architecture(m[1]), CUTLASS),
+        Rule(r"cutlass3x_sm(\d+)", "architecture", lambda m: vocabulary.architecture(m[1]), CUTLASS),
         Rule(r"tensorop", "unit", "tensor cores", CUTLASS),
         Rule(r"s?(\d+x\d+x\d+)?gemm", "instruction", lambda m: m[1] or "GEMM", CUTLASS),
         Rule(r"([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)_([a-z0-9]+)(?=_\d+x)", "dtype",
-             lambda m: f"{dtype(m[1])} x {dtype(m[2])} in, {dtype(m[3])} accumulation, {dtype(m[4])} added, {dtype(m[5])} out", CUTLASS),
+             lambda m: f"{vocabulary.dtype(m[1])} x {vocabulary.dtype(m[2])} in, {vocabulary.dtype(m[3])} accumulation, {vocabulary.dtype(m[4])} added, {vocabulary.dtype(m[5])} out", CUTLASS),
         Rule(r"(\d+)x(\d+)x(\d+)", "tile", TILE + ", {3} deep", CUTLASS),
         Rule(r"(\d+)x(\d+)x1", "cluster", "{1} x {2} thread blocks share their loads", CUTLASS),
         Rule(r"(\d+)(?=_)", "stages", lambda m: m[1] if m[1] != "0" else "as many as fit", CUTLASS),
-        Rule(r"([nt][nt])([nt])", "layout", lambda m: layout(m[1]) + f"; {m[2]} is of the output", CUTLASS),
+        Rule(r"([nt][nt])([nt])", "layout", lambda m: vocabulary.layout(m[1]) + f"; {m[2]} is of the output", CUTLASS),
         Rule(r"align(\d+)", "alignment", "rows begin at multiples of {1} elements", CUTLASS),
         Rule(r"warpspecialized(?:_(pingpong|cooperative))?", "schedule", lambda m: f"warps that load and warps that compute{f', {m[1]}' if m[1] else ''}", CUTLASS),
         Rule(r"epi_(tma|nosmem)", "epilogue", "written through {1}", CUTLASS),
@@ -229,16 +113,16 @@ FORMS = (
         Rule(r"(?:tuple<)?(?:cute::)?C<(\d+)>, (?:cute::)?C<(\d+)>, (?:cute::)?C<1>", "cluster", "{1} x {2} thread blocks share their loads", CUTLASS),
         Rule(r"(Kernel\w*(?:WarpSpecialized|Tma|CpAsync)\w*)", "schedule", "{1}", CUTLASS),
         Rule(r"C<(\d+)>, (?:cute::)?C<(\d+)>, (?:cute::)?C<(?!1>)(\d+)>", "tile", TILE + ", {3} deep", CUTLASS),
-        Rule(r"(cutlass::(?:bfloat16_t|half_t|float_e4m3_t|float_e5m2_t|tfloat32_t))", "dtype", lambda m: dtype(m[1]), CUTLASS),
+        Rule(r"(cutlass::(?:bfloat16_t|half_t|float_e4m3_t|float_e5m2_t|tfloat32_t))", "dtype", lambda m: vocabulary.dtype(m[1]), CUTLASS),
         Rule(r"fusion::(\w+)", "epilogue", "{1}", CUTLASS),
     ), needs=("stages", "tile", "schedule", "dtype")),
     Form("cuBLAS or cuDNN xmma", r"^(?=sm\d+_xmma_)", (
         ARCHITECTURE,
         Rule(r"xmma_gemm", "instruction", "a GEMM", INFERRED),
         Rule(r"xmma_(fprop|dgrad|wgrad)_implicit_gemm(?:_indexed)?", "instruction", "a convolution ({1}) as a GEMM", INFERRED),
-        Rule("_".join((XMMA_DTYPES * 2, XMMA_DTYPES * 2, XMMA_DTYPES)), "dtype", _xmma, INFERRED),
+        Rule("_".join((XMMA_DTYPES * 2, XMMA_DTYPES * 2, XMMA_DTYPES)), "dtype", vocabulary.xmma, INFERRED),
         Rule(r"(nhwckrsc|nchwkcrs)_(nhwc|nchw)", "layout", "data and filter {1}, output {2}", INFERRED),
-        Rule(r"([nt][nt])_([nt])(?=_)", "layout", lambda m: layout(m[1]), INFERRED),
+        Rule(r"([nt][nt])_([nt])(?=_)", "layout", lambda m: vocabulary.layout(m[1]), INFERRED),
         Rule(r"tilesize(\d+)x(\d+)x(\d+)", "tile", TILE + ", {3} deep", INFERRED),
         Rule(r"stage(\d+)", "stages", "pipeline stages: {1}", INFERRED),
         Rule(r"warpsize(\d+x\d+x\d+)", "warps", "{1} warps share a tile", INFERRED),
@@ -255,10 +139,10 @@ FORMS = (
     )),
     Form("cuBLAS, by architecture", r"^(?:cudnn_)?((?:maxwell|volta|turing|ampere|hopper)_.*)", (
         CODENAME,
-        Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype out", lambda m: dtype(m[1]), INFERRED),
-        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", _gemm, CUTLASS),
+        Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype out", lambda m: vocabulary.dtype(m[1]), INFERRED),
+        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", vocabulary.gemm, CUTLASS),
         Rule(r"(s|h)(\d*)cudnn", "instruction", lambda m: f"a convolution, {'fp32' if m[1] == 's' else 'fp16'}", INFERRED),
-        Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype in", lambda m: dtype(m[1]), INFERRED),
+        Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype in", lambda m: vocabulary.dtype(m[1]), INFERRED),
         Rule(r"(\d+)x(\d+)", "tile", TILE, INFERRED),
         Rule(r"ldg(\d+)", "alignment", "loads {1} elements at once", INFERRED),
         Rule(r"(relu|gelu)(?=_)", "epilogue", "{1}", INFERRED),
@@ -276,7 +160,7 @@ FORMS = (
         Rule(r"gemmk1", "computes", "a GEMM whose inner dimension is 1", INFERRED),
         Rule(r"dot_kernel", "computes", "a dot product", INFERRED),
         Rule(r"globalKernel", "computes", "a bias or activation as a kernel of its own, behind a GEMM", INFERRED),
-        Rule(r"\b(__half|__nv_bfloat16|double)\b", "dtype", lambda m: dtype(m[1]), INFERRED),
+        Rule(r"\b(__half|__nv_bfloat16|double)\b", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
         Rule(r"\b(float)\b", "dtype", "fp32", INFERRED),
     ), needs=("computes", "dtype")),
     Form("cuDNN helper", r"((?:nchwToNhwc|nhwcToNchw|computeOffsets)Kernel.*|fft2d_.*)", (
@@ -284,11 +168,11 @@ FORMS = (
         Rule(r"nhwcToNchw", "computes", "moves channels back in front", INFERRED),
         Rule(r"computeOffsets", "computes", "offsets for a convolution that follows", INFERRED),
         Rule(r"fft2d_(r2c|c2r)_(\d+x\d+)", "computes", "a convolution by Fourier transforms of {2}: this is one of its transforms", INFERRED),
-        Rule(r"<(__half|__nv_bfloat16|float)", "dtype", lambda m: dtype(m[1]), INFERRED),
+        Rule(r"<(__half|__nv_bfloat16|float)", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
     ), needs=("computes",)),
     Form("memory-efficient attention", r"^(fmha_cutlass[FB]_\w+)", (
         Rule(r"fmha_cutlass([FB])", "computes", lambda m: f"fused attention, {'forward' if m[1] == 'F' else 'backward'}", XFORMERS),
-        Rule(r"(bf16|f16|f32)", "dtype", lambda m: dtype(m[1]), XFORMERS),
+        Rule(r"(bf16|f16|f32)", "dtype", lambda m: vocabulary.dtype(m[1]), XFORMERS),
         Rule(r"(aligned|notaligned)", "alignment", "rows {1} to 16 bytes", XFORMERS),
         Rule(r"(\d+)x(\d+)", "tile", "{1} queries by {2} keys a thread block", XFORMERS),
         Rule(r"k(\d+)", "head", "heads of up to {1}", XFORMERS),
@@ -299,11 +183,11 @@ FORMS = (
     )),
     Form("FlashAttention", r"flash::flash_(?:fwd|bwd)\w*<(.*)", (
         Rule(r"Flash_\wwd_kernel_traits<(\d+), (\d+), (\d+), (\d+)", "tile", "heads of {1}; {2} queries by {3} keys a thread block of {4} warps", FLASH),
-        Rule(r"(cutlass::(?:bfloat16_t|half_t))", "dtype", lambda m: dtype(m[1]), FLASH),
+        Rule(r"(cutlass::(?:bfloat16_t|half_t))", "dtype", lambda m: vocabulary.dtype(m[1]), FLASH),
         Rule(r"(?<=> >, )" + ", ".join([FLAG] * 8), "variant",
-             _flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "softcap", "returns softmax"), FLASH),
+             vocabulary.flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "softcap", "returns softmax"), FLASH),
         Rule(r"(?<=> >, )" + ", ".join([FLAG] * 7), "variant",
-             _flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "returns softmax"), FLASH),
+             vocabulary.flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "returns softmax"), FLASH),
     ), needs=("tile", "dtype")),
     Form("cuDNN attention", r"^cudnn_generated_", (
         Rule(r"fort_native_sdpa", "computes", "fused attention, generated for this problem", INFERRED),
@@ -319,7 +203,7 @@ FORMS = (
     Form("ATen softmax", r"softmax_warp_(?:forward|backward)<(.*)", (
         Rule(r"^(\S+), (\S+), (\S+), (\d+), (true|false)", "computes",
              lambda m: f"{'log-' * (m[5] == 'true')}softmax of rows up to {2 ** int(m[4][:3]):,}, each by one warp", ATEN),
-        Rule(r"(?<=<)(c10::\w+|float|double)|(\b(?:c10::BFloat16|c10::Half|float|double)\b)", "dtype", lambda m: dtype(m[1] or m[2]), ATEN),
+        Rule(r"(?<=<)(c10::\w+|float|double)|(\b(?:c10::BFloat16|c10::Half|float|double)\b)", "dtype", lambda m: vocabulary.dtype(m[1] or m[2]), ATEN),
     ), needs=("computes",)),
     Form("ATen reduction", r"reduce_kernel<(.*)", (
         Rule(r"^(\d+), (\d+)", "loop", "at most {1} threads a block; outputs a thread: {2}", ATEN),
@@ -327,7 +211,7 @@ FORMS = (
     ), needs=("computes", "dtype")),
     Form("ATen foreach", r"multi_tensor_apply_kernel<(.*)", (
         Rule(r"TensorListMetadata<(\d)", "operands", "{1} lists of tensors in one launch", ATEN),
-        Rule(rf"(\w+)Functor<{T}", "computes", lambda m: f"{m[1]} on {dtype(m[2])}", ATEN),
+        Rule(rf"(\w+)Functor<{T}", "computes", lambda m: f"{m[1]} on {vocabulary.dtype(m[2])}", ATEN),
         Rule(r"(Copy|std::plus|std::multiplies|Sqrt|Neg|Abs)<", "computes", "{1}", ATEN),
     ), needs=("computes",)),
     Form("ATen elementwise", r"((?:\w*elementwise_kernel\w*|distribution_elementwise\w*)<.*)", (
@@ -338,7 +222,7 @@ FORMS = (
     ), needs=("computes",)),
     Form("ATen, named after what it does", r"at::native::((?:\w+::)*\w+(?:[<(].*)?)", (
         Rule(r"(?:\w+::)*(\w+)", "computes", "{1}", ATEN),
-        Rule(r"<(c10::BFloat16|c10::Half|float|double|bool)\b", "dtype", lambda m: dtype(m[1]), ATEN),
+        Rule(r"<(c10::BFloat16|c10::Half|float|double|bool)\b", "dtype", lambda m: vocabulary.dtype(m[1]), ATEN),
     ), needs=("computes",)),
     Form("Inductor", r"^(triton_(?:poi|red|per|tem|for|mm)_\w+)", (
         Rule(r"triton_poi", "computes", "a pointwise kernel, generated", INDUCTOR),
@@ -352,7 +236,7 @@ FORMS = (
     Form("NCCL", r"^(nccl(?:Dev)?Kernel_\w+)", (
         Rule(r"nccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv)", "computes", "{1}", NCCL),
         Rule(r"(Sum|Prod|MinMax|Min|Max|PreMulSum|SumPostDiv)", "reduction", "{1}", NCCL),
-        Rule(r"(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|int8_t|float|half)", "dtype", lambda m: dtype(m[1]), NCCL),
+        Rule(r"(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|int8_t|float|half)", "dtype", lambda m: vocabulary.dtype(m[1]), NCCL),
         Rule(r"(RING|TREE|COLLNET_\w+?|NVLS_TREE|NVLS|PAT)(?=_|$)", "algorithm", "{1}", NCCL),
         Rule(r"(LL128|LL|SIMPLE)", "protocol", lambda m: {"LL": "LL: low latency, flags beside the data", "LL128": "LL128", "SIMPLE": "SIMPLE: whole bandwidth"}[m[1]], NCCL),
     )),
@@ -361,7 +245,7 @@ FORMS = (
         Rule(r"\((\w+)\)", "computes", lambda m: f"fills {m[1].lower()} memory with a value", KINETO),
     )),
     Form("Tensile GEMM", r"^(Cijk_.*)", (
-        Rule(r"Cijk_A(ilk|lik)_B(ljk|jlk)", "layout", _tensile, TENSILE),
+        Rule(r"Cijk_A(ilk|lik)_B(ljk|jlk)", "layout", vocabulary.tensile, TENSILE),
         Rule(r"(HHS|BBS|HSS|BSS|SB|DB|F8\w+)(?:_BH)?(?=_)", "dtype",
              lambda m: {"H": "fp16", "B": "bf16", "S": "fp32", "D": "fp64", "F": "fp8"}[m[1][0]] + " in" + (", fp32 accumulation" if m[1][-1] == "S" else ""), TENSILE),
         Rule(r"Bias", "epilogue", "can add a bias", TENSILE),
@@ -370,10 +254,10 @@ FORMS = (
         Rule(r"ISA(\w{3})", "architecture", "gfx{1}", TENSILE),
     ), needs=("layout", "dtype", "tile", "instruction", "architecture")),
     Form("MIOpen convolution", r"^(igemm_.*)", (
-        Rule(r"igemm_(fwd|bwd|wrw)", "computes", _igemm, IGEMM),
+        Rule(r"igemm_(fwd|bwd|wrw)", "computes", vocabulary.igemm, IGEMM),
         Rule(r"gtcx?(\d?)", "instruction", "the matrix cores (XDLops)", IGEMM),
         Rule(r"(nhwc|nchw)", "layout", "{1}", IGEMM),
-        Rule(r"(bf16|fp16|fp32)", "dtype", lambda m: dtype(m[1]), IGEMM),
+        Rule(r"(bf16|fp16|fp32)", "dtype", lambda m: vocabulary.dtype(m[1]), IGEMM),
         Rule(r"bt(\d+)x(\d+)x(\d+)", "tile", "{1} x {2} of the output a workgroup, {3} deep", IGEMM),
         Rule(r"wt(\d+)x(\d+)x(\d+)", "instruction", "{1} x {2} x {3} a wave", IGEMM),
     ), needs=("computes", "layout", "dtype", "tile", "instruction")),
@@ -393,7 +277,7 @@ FORMS = (
     ), needs=("computes",)),
     Form("another library's C++", r"^(?:void )?((?:vllm|flashinfer|deep_gemm|apex)::.*)", (
         Rule(r"(\w+)::(?:\w+::)*(\w+)", "computes", "{2}, by {1}", INFERRED),
-        Rule(r"\b(__hip_bfloat16|c10::BFloat16|c10::Half|__half|float)\b", "dtype", lambda m: dtype(m[1]), INFERRED),
+        Rule(r"\b(__hip_bfloat16|c10::BFloat16|c10::Half|__half|float)\b", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
     ), needs=("computes",)),
     # Last: a bare name. What its author says of it is not a convention, so it never counts as fully decoded.
     Form("Triton, by hand", r"^([A-Za-z_]\w*)$", (

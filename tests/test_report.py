@@ -22,6 +22,7 @@ READERS = (
     "compare",
     "decode",
     "parts",
+    "vocabulary",
     "verbs",
     "findings",
     "checks_cpu",
