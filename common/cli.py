@@ -30,6 +30,7 @@ class Settings:
     full_names: bool
     out: Path
     guess: "Guess | None"
+    open: bool  # in the Perfetto UI, when done
     question: tuple[str, ...]  # what to guess, from the lesson's docstring
 
     @property
@@ -85,6 +86,7 @@ def lesson_parser(
     )
     parser.add_argument("--guess", type=guess, metavar="GUESS", help="what a step puts on the GPU: 3, or gemm=1,copy=2")
     parser.add_argument(*spellings("full_names"), action="store_true", help="print kernel names in full")
+    parser.add_argument("--open", action="store_true", help="then open the trace in Perfetto (it is not uploaded)")
     parser.add_argument(
         "--out", type=Path, default=Path("traces"), metavar="DIR", help="where traces go, default traces/"
     )
@@ -110,6 +112,7 @@ def parse(
         full_names=args.full_names,
         out=args.out,
         guess=args.guess,
+        open=args.open,
         question=args.question,
     )
     return settings, args

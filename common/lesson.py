@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from common import device as machine
-from common import events, reading, recorded, report, session, verbs, work
+from common import events, perfetto, reading, recorded, report, session, verbs, work
 from common.cli import Settings
 from common.device import CannotRun
 from common.events import Trace
@@ -50,8 +50,10 @@ def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], W
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to clean up
     try:
-        _run(settings, elements, build)
-    except (CannotRun, events.TraceError) as error:
+        path = _run(settings, elements, build)
+        if settings.open and path:
+            perfetto.serve(path)
+    except (CannotRun, events.TraceError, perfetto.CannotOpen) as error:
         _fail(settings, str(error))
     except OSError as error:
         where = str(error.filename or settings.out)
@@ -81,7 +83,8 @@ def _cause(text: str) -> str:
     return next((line for line in lines if re.match(r"\w+(\.\w+)*(Error|Exception): ", line)), lines[0])[:200]
 
 
-def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> None:
+def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> Path | None:
+    """Returns the trace to open: that of this run or, where the variant cannot run here, the recorded one."""
     out = report.console()
     device, why = machine.choose(settings.device)
     machine.check_dtype(device, settings.dtype)
@@ -107,7 +110,7 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
         report.line(out, f"This cannot run here: {reason}")
         shown = _show_recorded(out, settings)
         _next(out, settings, [shown] if shown else [])
-        return
+        return recorded.ROOT / shown if shown else None
     report.line(out, _numerics(settings, result))
     trace = reading.read(result.path)
     report.line(out, _times(result, work.per_step(trace)))
@@ -123,6 +126,7 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
         _explain(out, trace, result.path)
     shown = _show_recorded(out, settings) if device == "cpu" else None
     _next(out, settings, [path for path in (result.path, shown) if path])
+    return result.path
 
 
 def _environment(settings: Settings, device: str) -> str:

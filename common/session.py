@@ -61,7 +61,7 @@ def run(settings: Settings, device: str, load: Workload) -> Result:
             prof = _profile(settings, device, load)
             errors = _check(settings, load)
             unprofiled_us, repeats = _time(load.forward, device, _warm_up(load.forward, device))
-        not_of_the_run = ("lesson", "out", "full_names", "ceilings", "guess", "question")
+        not_of_the_run = ("lesson", "out", "full_names", "ceilings", "guess", "question", "open")
         about = {
             "name": settings.lesson,
             "settings": {key: value for key, value in asdict(settings).items() if key not in not_of_the_run},
