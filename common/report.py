@@ -95,6 +95,19 @@ def _section(out: Console, trace: Trace, steps: Steps, full_names: bool) -> None
         line(out, f"The step is {roofline.step_bound(trace, steps, roofs)}.")
 
 
+def titles(paths: list[Path], traces: list[Trace]) -> list[str]:
+    """A short name for each trace: of a lesson's, the lesson and its variant where that tells them apart."""
+    short = []
+    for path, trace in zip(paths, traces, strict=True):
+        settings = trace.lesson.get("settings")
+        variant = settings.get("variant") if isinstance(settings, dict) else None
+        stem = path.name.removesuffix(".gz").removesuffix(".json")
+        short.append(f"{trace.lesson.get('name')}, {variant}" if variant else stem)
+    if len(set(short)) < len(short):
+        return [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
+    return short
+
+
 def summary(steps: Steps) -> str:
     """One line: what a step launches, and for how much of it the GPU is busy."""
     busy = f"busy {us(steps.busy_us)} us of {us(steps.span_us)} us"

@@ -1,0 +1,251 @@
+"""One step as a picture: the CPU's ops and launches above the GPU's kernels, several traces on one time axis.
+
+And the ladder: what keeps the GPU busy in each variant, against the limit. By matplotlib, as SVG or PNG.
+"""
+
+import os
+import statistics
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from common import lanes, names, roofline, work
+from common.events import RUNTIME, Event, Trace
+from common.shapes import Roof
+from common.tables import us
+from common.work import Item, Steps
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+
+# Okabe and Ito's palette, which people who see colours differently can tell apart.
+COLORS = {
+    names.GEMM: "#0072B2",
+    names.ATTENTION: "#CC79A7",
+    names.ELEMENTWISE: "#E69F00",
+    names.REDUCTION: "#009E73",
+    names.COPY: "#56B4E9",
+    names.MEMSET: "#F0E442",
+    names.COMMUNICATION: "#D55E00",
+    names.OTHER: "#999999",
+}
+WHITE_ON = (names.GEMM, names.COMMUNICATION, names.REDUCTION)
+OP, LAUNCH, ANNOTATION = "#E8E8E8", "#C4C4C4", "#F7F7F7"
+INCHES, DPI = 12, 100  # 1200 pixels: a README's width
+ROW, GPU_ROW, GPU_BAR = 0.2, 0.45, 0.34  # inches
+STYLE: Any = {"font.size": 8, "svg.fonttype": "path", "svg.hashsalt": "step", "axes.linewidth": 0.6}
+
+
+def draw(titles: list[str], traces: list[Trace], summary: bool = False) -> Figure:
+    """A figure of one step of each trace, that of the median length; or with `summary` the ladder."""
+    with matplotlib.rc_context(STYLE):
+        return _ladder(titles, traces) if summary else _steps(titles, traces)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """To .svg or .png, whole before it gets its name; the same bytes for the same traces."""
+    with matplotlib.rc_context(STYLE), tempfile.TemporaryDirectory(prefix=".unfinished-", dir=path.parent) as folder:
+        file = Path(folder) / path.name
+        figure.savefig(file, dpi=DPI, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+        os.replace(file, path)
+
+
+class _Step:
+    """The events of one step, and where they go. Times are microseconds from the step's start."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.steps = work.per_step(trace)
+        marks = lanes.steps(trace)
+        spans = self.steps.spans_us
+        chosen = spans.index(statistics.median_low(spans))
+        self.items: list[Item] = sorted(self.steps.inside[chosen], key=lambda item: item.event.ts)
+        roofs = dict(zip(map(_key, self.steps.rows), roofline.roofs(trace, self.steps), strict=True))
+        self.roofs = [roofs.get((item.event.name, _by(item))) for item in self.items]
+        on_cpu = [*trace.groups["user_annotation"], *trace.groups["cpu_op"], *trace.of(RUNTIME)]
+        if marks:
+            mark = marks[chosen][1]
+            on_cpu = [e for e in on_cpu if (e.pid, e.tid) == (mark.pid, mark.tid) and mark.ts <= e.ts < mark.end]
+        self.cpu = _nested(on_cpu)
+        every = [event for event, _ in self.cpu] + [item.event for item in self.items]
+        self.start = min((event.ts for event in every), default=0.0)
+        self.length = max((event.end for event in every), default=0.0) - self.start
+        self.depth = 1 + max((depth for _, depth in self.cpu), default=0)
+        self.streams = sorted({item.event.tid for item in self.items}, key=str) if self.steps.on_gpu else []
+        self.gpu_y = self.depth * ROW + 0.15
+        self.height = self.gpu_y + len(self.streams) * GPU_ROW
+
+
+def _key(row: work.Row) -> tuple[str, str]:
+    return row.name, row.op
+
+
+def _by(item: Item) -> str:
+    by = item.op or item.launch
+    return by.name if by else ""
+
+
+def _nested(events: list[Event]) -> list[tuple[Event, int]]:
+    """Each with its depth: how many of its thread's events are around it. A second thread begins below the first."""
+    placed, base = [], 0
+    for thread in dict.fromkeys((event.pid, event.tid) for event in events):
+        mine = sorted((e for e in events if (e.pid, e.tid) == thread), key=lambda e: (e.ts, -e.dur))
+        around: list[Event] = []
+        deepest = 0
+        for event in mine:
+            while around and around[-1].end <= event.ts:
+                around.pop()
+            placed.append((event, base + len(around)))
+            deepest = max(deepest, len(around))
+            around.append(event)
+        base += deepest + 1
+    return placed
+
+
+def _steps(titles: list[str], traces: list[Trace]) -> Figure:
+    drawn = [_Step(trace) for trace in traces]
+    above, between, below = 0.35, 0.3, 0.45
+    height = above + sum(one.height + between for one in drawn) + below
+    figure = Figure(figsize=(INCHES, height), dpi=DPI, facecolor="white")
+    top = height - above
+    unlabelled = 0
+    longest = max(one.length for one in drawn) or 1.0
+    for title, one in zip(titles, drawn, strict=True):
+        axes = figure.add_axes((0.055, (top - one.height) / height, 0.93, one.height / height))
+        axes.set(xlim=(0, longest * 1.002), ylim=(one.height, 0), yticks=[])
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.tick_params(length=2, labelbottom=one is drawn[-1])
+        whole = f"GPU busy {us(one.steps.busy_us)} us of a step of {us(one.steps.span_us)} us"
+        axes.set_title(f"{title}: {whole}" if one.steps.on_gpu else title, loc="left", fontsize=9, pad=4)
+        unlabelled += _lanes(axes, one)
+        top -= one.height + between
+    axes.set_xlabel("microseconds since the step began")
+    _legend(figure, drawn, height, unlabelled)
+    return figure
+
+
+def _lanes(axes: Axes, one: _Step) -> int:
+    """Draws the bars of a step. Returns how many are too narrow for a label."""
+    bars = defaultdict(list)  # (y, height, colour) -> (x, width) of each
+    labelled: list[tuple[float, float, float, list[str], str]] = []  # x, width, y of the middle, labels, colour
+    bottom: dict[int, float] = {}  # id(launch) -> y
+    for event, depth in one.cpu:
+        x, y = event.ts - one.start, depth * ROW
+        fill = ANNOTATION if event.cat == "user_annotation" else LAUNCH if event.cat in RUNTIME else OP
+        bars[y, ROW * 0.9, fill].append((x, event.dur))
+        labelled.append((x, event.dur, y + ROW * 0.45, [event.name, event.name.removeprefix("aten::")], "black"))
+        bottom[id(event)] = y + ROW * 0.9
+    for item, roof in zip(one.items, one.roofs, strict=True) if one.steps.on_gpu else ():
+        x, y = item.event.ts - one.start, one.gpu_y + one.streams.index(item.event.tid) * GPU_ROW
+        family, _ = names.classify(item.event.name)
+        bars[y, GPU_BAR, COLORS[family]].append((x, item.event.dur))
+        if ideal := _ideal(roof):
+            axes.plot(x + ideal, y + GPU_BAR + 0.035, "^", color="black", markersize=4, markeredgewidth=0)
+        if item.launch is not None and id(item.launch) in bottom:
+            begins = item.launch.ts - one.start + item.launch.dur / 2
+            axes.plot([begins, x], [bottom[id(item.launch)], y], color="#555555", linewidth=0.5, zorder=0.5)
+        short = names.short(item.event.name)
+        made = "_".join(short.split("_")[:2]) if short.startswith("triton_") else ""
+        labels = [short, _two_lines(short), _by(item).removeprefix("aten::"), made, family]
+        labelled.append((x, item.event.dur, y + GPU_BAR / 2, labels, "white" if family in WHITE_ON else "black"))
+    pixel = axes.get_xlim()[1] / (INCHES * DPI)
+    for (y, height, fill), ranges in bars.items():
+        wide, narrow = ([r for r in ranges if (r[1] > 4 * pixel) == is_wide] for is_wide in (True, False))
+        thin = fill if fill in COLORS.values() else "#999999"  # a dark outline would hide its colour
+        for some, inside, edge in ((wide, fill, "#444444"), (narrow, thin, thin)):
+            axes.broken_barh(some, (y, height), facecolor=inside, edgecolor=edge, linewidth=0.4)
+    for name, y in (("CPU", one.depth * ROW / 2), ("GPU", one.gpu_y + len(one.streams) * GPU_ROW / 2)):
+        if name == "CPU" or one.streams:
+            axes.text(-0.012, y, name, transform=axes.get_yaxis_transform(), ha="right", va="center", fontsize=9)
+    return sum(not _label(axes, *bar) for bar in labelled)
+
+
+def _ideal(roof: Roof | None) -> float | None:
+    """Where it is worth a mark: not of a kernel too short to have a limit."""
+    return roof.ideal_us if roof and roof.bound != "latency" else None
+
+
+def _two_lines(name: str) -> str:
+    """Broken behind the separator nearest to the middle."""
+    breaks = [i + 1 for i, letter in enumerate(name[:-1]) if letter in "_,< "]
+    at = min(breaks, key=lambda i: abs(i - len(name) / 2), default=0)
+    return f"{name[:at]}\n{name[at:]}" if at else ""
+
+
+def _label(axes: Axes, x: float, width: float, y: float, labels: list[str], color: str) -> bool:
+    """The first of `labels` that fits into the bar, where one does."""
+    left, right = (axes.transData.transform((at, 0))[0] for at in (x, x + width))
+    for label in labels:
+        if not label or right - left - 4 < 2 * max(map(len, label.split("\n"))):  # few letters are narrower
+            continue
+        size = 7 if "\n" in label else 8
+        text = axes.text(x + width / 2, y, label, ha="center", va="center", color=color, fontsize=size)
+        if text.get_window_extent().width <= right - left - 4:
+            return True
+        text.remove()
+    return False
+
+
+def _legend(figure: Figure, drawn: list[_Step], height: float, unlabelled: int) -> None:
+    seen = {names.classify(item.event.name)[0] for one in drawn for item in one.items if one.steps.on_gpu}
+    handles: list[Patch | Line2D] = [Patch(color=COLORS[family], label=family) for family in COLORS if family in seen]
+    handles += [
+        Patch(facecolor=OP, edgecolor="#777777", label="op"),
+        Patch(facecolor=LAUNCH, label="call of the driver"),
+    ]
+    if any(_ideal(roof) for one in drawn for roof in one.roofs if one.steps.on_gpu):
+        mark: Any = {"marker": "^", "markersize": 4, "color": "black", "linestyle": "none"}
+        handles.append(Line2D([], [], **mark, label="where it would end at the GPU's limit"))
+    figure.legend(handles=handles, loc="lower left", ncols=len(handles), frameon=False, bbox_to_anchor=(0.045, 0))
+    if unlabelled:
+        note = f"bars too narrow for a label: {unlabelled:,}"
+        figure.text(0.985, 0.42 / height, note, ha="right", va="center", color="#555555")
+
+
+def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
+    height = 0.9 + 0.5 * len(traces)
+    figure = Figure(figsize=(INCHES, height), dpi=DPI, facecolor="white")
+    widest = max(len(title) for title in titles)
+    left = min(0.4, 0.03 + 0.0065 * widest)
+    axes = figure.add_axes((left, 0.62 / height, 0.9 - left, (height - 0.75) / height))
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    seen: set[str] = set()
+    limits = False
+    for i, trace in enumerate(traces):
+        steps = work.per_step(trace)
+        x = 0.0
+        for family in COLORS:
+            took = sum(sum(row.times) for row in steps.rows if row.family == family) / len(steps.inside)
+            if not took:
+                continue
+            seen.add(family)
+            axes.barh(i, took, left=x, height=0.62, color=COLORS[family], edgecolor="black", linewidth=0.4)
+            if took > 0.04 * steps.busy_us:
+                color = "white" if family in WHITE_ON else "black"
+                box = {"facecolor": COLORS[family], "edgecolor": "none", "pad": 1.5}  # in front of the limit's line
+                axes.text(x + took / 2, i, us(took), ha="center", va="center", color=color, bbox=box)
+            x += took
+        limit = _limit(steps, roofline.roofs(trace, steps))
+        if limit is not None:
+            limits = True
+            axes.plot([limit, limit], [i - 0.42, i + 0.42], color="black", linewidth=2)
+        axes.text(max(x, limit or 0.0), i, f"  {us(x)} us", va="center", fontweight="bold")
+    axes.set(yticks=range(len(titles)), yticklabels=titles, ylim=(len(titles) - 0.4, -0.6))
+    axes.tick_params(axis="y", length=0)
+    axes.set_xlabel("microseconds of GPU work in a step")
+    handles: list[Patch | Line2D] = [Patch(color=COLORS[family], label=family) for family in COLORS if family in seen]
+    if limits:
+        handles.append(Line2D([], [], color="black", linewidth=2, label="the same kernels at the GPU's limit"))
+    figure.legend(handles=handles, loc="lower left", ncols=len(handles), frameon=False, bbox_to_anchor=(0.02, 0))
+    return figure
+
+
+def _limit(steps: Steps, roofs: list[Roof]) -> float | None:
+    """Microseconds of a step's kernels if each were at its limit; None where one of weight has no known limit."""
+    known = [(row, roof.ideal_us) for row, roof in zip(steps.rows, roofs, strict=True)]
+    if sum(row.share for row, ideal in known if ideal is None) > 0.1 or not known:
+        return None
+    return sum(row.per_step * (row.median_us if ideal is None else ideal) for row, ideal in known)
