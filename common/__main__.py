@@ -20,6 +20,8 @@ REPORTS = ("show", "compare", "explain", "decode")  # verbs that print what is i
 
 
 def main() -> None:
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parser = argparse.ArgumentParser(prog="uv run -m common", description="Ask trace files of torch.profiler.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
@@ -47,7 +49,7 @@ def main() -> None:
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
     if args.verb == "decode":
-        traces = [Path(name) for name in args.names if name.endswith((".json", ".json.gz"))]
+        traces = [Path(name) for name in args.names if name.lower().endswith((".json", ".json.gz"))]
         args.traces = traces
         if traces and len(traces) < len(args.names):
             decode.error("give it names or traces (.json, .json.gz), not both")

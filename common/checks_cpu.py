@@ -6,15 +6,16 @@ from collections import Counter, defaultdict
 
 from common import names, work
 from common.events import RUNTIME, Event
-from common.findings import Check, Finding, Seen, longest
+from common.findings import Check, Finding, Seen, longest, outermost
 from common.tables import plural, us
 
 LOADING = re.compile(r"^(Lazy Function Loading|Runtime Triggered Module Loading)$|(Module|Library)Load")
 WAITS = re.compile(r"Synchronize|Wait|Memcpy|Query|Free")  # a call that may be long whenever it is made
 SLOW_US = 1000  # a call of the driver that takes longer while the GPU is idle sets something up
 OCCUPANCY = re.compile(r"^(cu|cuda|hip)Occupancy\w+$")
-SYNCHRONIZE = re.compile(r"^(cuda|hip)DeviceSynchronize$")
+SYNCHRONIZES = re.compile(r"^(cuda|hip)(Stream|Device|Event)Synchronize$")
 COMPILING = re.compile(r"compile_inner|^entire_frame_compile|^compile_fx|^create_aot_dispatcher_function|^compile_file")
+INNER = ("aten::copy_", "aten::_to_copy", "aten::to", "aten::_local_scalar_dense")  # what others call to copy
 WARM = 1.5  # times the median of the later steps, from which the first one counts as longer
 
 
@@ -22,17 +23,20 @@ def cold_start(seen: Seen) -> Finding | None:
     """Of a trace that its lesson calls cold, or that sets the GPU up in its first step."""
     settings = seen.trace.lesson.get("settings")
     said = isinstance(settings, dict) and settings.get("warm") is False
-    until = seen.marks[0].end if seen.marks else float("inf")
-    calls = [e for e in [*seen.trace.of(RUNTIME), *seen.trace.groups["overhead"]] if e.ts < until]
-    setup = [e for e in calls if LOADING.search(e.name) or _sets_up(seen, e)]
-    once = "Contexts, workspaces and code are made at first use: run a few times before recording (--warmup)."
-    if len(seen.marks) < 2:
+    begin, end = (seen.marks[0].ts, seen.marks[0].end) if seen.marks else (float("-inf"), float("inf"))
+    calls = [e for e in [*seen.trace.of(RUNTIME), *seen.trace.groups["overhead"]] if begin <= e.ts < end]
+    setup = outermost(e for e in calls if LOADING.search(e.name) or _sets_up(seen, e))
+    once = (
+        "Contexts, workspaces and code are made at first use: run a few times before recording (a lesson's --warmup)."
+    )
+    works = [us_ for us_, items in zip(seen.steps.spans_us, seen.steps.inside, strict=True) if items]
+    if len(seen.marks) < 2 or len(works) < 2:
         took = sum(e.dur for e in setup)
         if not setup or took < 0.1 * seen.steps.span_us:
             return None
         text = f"Cold start: {us(took)} us go into {plural(len(setup), 'call')} that set the GPU up. {once}"
         return Finding("cold-start", text, longest(setup), took, took)
-    first, later = seen.steps.spans_us[0], statistics.median(seen.steps.spans_us[1:])
+    first, later = works[0], statistics.median(works[1:])
     if not (said or setup) or first < WARM * later:
         return None
     gap = _dead_window(seen)
@@ -80,39 +84,6 @@ def occupancy_queries(seen: Seen) -> Finding | None:
     return Finding("occupancy-queries", text, longest(found), min(took, seen.idle_us))
 
 
-def buffer_request(seen: Seen) -> Finding | None:
-    requests = seen.in_steps(e for e in seen.trace.groups["overhead"] if "Buffer Request" in e.name)
-    found = [e for e in requests if seen.gpu_busy(e) < 0.5]
-    if not found:
-        return None
-    took = sum(event.dur for event in found)
-    text = (
-        f"Profiler's buffer: {plural(len(found), 'Activity Buffer Request')}, {us(took)} us, in a gap of the GPU."
-        " The gap is the profiler's, not the program's; a schedule that waits and warms up first (1,1,3) leaves it"
-        " outside."
-    )
-    return Finding("profiler-buffer", text, longest(found), took / seen.n)
-
-
-def final_synchronize(seen: Seen) -> Finding | None:
-    """The one behind the last step, where it is as long as half a step or more."""
-    if not seen.marks:
-        return None
-    found = [e for e in seen.trace.of(RUNTIME) if SYNCHRONIZE.match(e.name) and e.ts >= seen.marks[-1].end]
-    last = max(found, key=lambda e: e.ts, default=None)
-    if last is None or last.dur < 0.5 * seen.steps.span_us:
-        return None
-    busy = seen.gpu_busy(last)
-    why = "the CPU had run ahead, and waits here for what it had queued"
-    if busy < 0.5:
-        why = "the rest is the profiler collecting its records; so little work under it is a sign of a launch-bound run"
-    text = (
-        f"Final synchronize: {last.name} takes {us(last.dur)} us after the last step, and the GPU works for"
-        f" {busy:.0%} of it: {why}."
-    )
-    return Finding("final-synchronize", text, [last], 0.0)
-
-
 def metadata_ops(seen: Seen) -> Finding | None:
     calls, took = work.metadata_ops(seen.trace, names.VIEWS)
     if not took or took < 0.05 * (seen.steps.cpu_us or seen.steps.span_us):
@@ -145,26 +116,27 @@ def compiled_region(seen: Seen) -> Finding | None:
     for event in [*seen.trace.groups["cpu_op"], *seen.trace.of(RUNTIME)]:
         if parent := seen.around.get(id(event)):
             inside[id(parent)] += event.dur
-    took = sum(max(0.0, event.dur - inside[id(event)]) for event in rows) / seen.n
+    own = [Event(ts=event.ts, dur=max(0.0, event.dur - inside[id(event)])) for event in rows]
+    took = seen.a_step(own)
     graphs = {event.name for event in rows if "CompiledFxGraph" in event.name}
     regions = {event.name for event in rows if event.name.startswith("Torch-Compiled Region")}
-    hits = " Its graphs are the same in all steps: cache hits." if graphs and len(graphs) <= len(regions) else ""
+    same = len(seen.marks) > 1 and 0 < len(graphs) <= len(regions)
+    hits = " Its graphs are the same in all steps: cache hits." if same else ""
     costs = "The GPU is busy meanwhile, so it costs nothing."
     if seen.idle_us or not seen.steps.on_gpu:
-        costs = "It pays off over many ops; replaying a CUDA graph avoids most of it (--compile reduce-overhead)."
+        costs = (
+            "Compiling pays off over many ops; a CUDA graph avoids most of this (torch.compile, mode reduce-overhead)."
+        )
     text = (
-        f"Compiled region: guards, and entering and leaving {plural(len(regions), 'region')}, take {us(took)} us of"
-        f" CPU a step in the profile.{hits} {costs}"
+        f"Compiled region: guards, and entering and leaving {plural(len(regions) or 1, 'region')}, take {us(took)}"
+        f" us of CPU a step in the profile.{hits} {costs}"
     )
     return Finding("compiled-region", text, longest(rows), min(took, seen.idle_us))
 
 
 def recompilation(seen: Seen) -> Finding | None:
     both = [*seen.trace.groups["cpu_op"], *seen.trace.groups["user_annotation"]]
-    outer: list[Event] = []
-    for event in sorted(seen.in_steps(e for e in both if COMPILING.search(e.name)), key=lambda e: (e.ts, -e.dur)):
-        if not outer or event.ts >= outer[-1].end:
-            outer.append(event)
+    outer = outermost(seen.in_steps(e for e in both if COMPILING.search(e.name)))
     if not outer:
         return None
     took = sum(event.dur for event in outer) / seen.n
@@ -176,6 +148,24 @@ def recompilation(seen: Seen) -> Finding | None:
     return Finding("recompilation", text, longest(outer), took, took)
 
 
+def synchronize(seen: Seen) -> Finding | None:
+    """The CPU waits for the GPU in the middle of a step."""
+    found = seen.in_steps(e for e in seen.trace.of(RUNTIME) if SYNCHRONIZES.match(e.name)) if seen.marks else []
+    took = seen.a_step(found)
+    if took < 0.01 * seen.steps.span_us or not found:
+        return None
+    by = Counter(
+        next((op.name for op in seen.ancestors(e) if op.name not in INNER), "the program itself") for e in found
+    )
+    text = (
+        f"Synchronize in a step: the CPU waits for the GPU {plural(round(len(found) / seen.n, 2), 'time')} a step,"
+        f" {us(took)} us, inside {', '.join(name for name, _ in by.most_common(3))}. Until then it can launch"
+        " nothing, so the GPU runs dry. Keep .item(), print and copies to the host out of the loop, or make the"
+        " copies non_blocking from pinned memory."
+    )
+    return Finding("synchronize", text, longest(found), took, min(took, seen.idle_us) if seen.idle_us else None)
+
+
 CHECKS: tuple[Check, ...] = (
-    *(cold_start, occupancy_queries, buffer_request, final_synchronize, metadata_ops, compiled_region, recompilation),
+    *(cold_start, recompilation, synchronize, compiled_region, metadata_ops, occupancy_queries),
 )

@@ -4,16 +4,15 @@ import statistics
 
 from common import names
 from common.checks_cpu import cold_start, recompilation
-from common.events import GPU, RUNTIME
-from common.findings import FIRST, WORTH, Check, Finding, Seen, longest, short
+from common.events import GPU, RUNTIME, Event
+from common.findings import WORTH, Check, Finding, Seen, longest, short
 from common.tables import plural, us
 from common.work import Row
 
-HOT = 0.4  # of the GPU's time, from which one kernel is a hotspot
+HOT = 1 / 3  # of the GPU's time, from which one kernel is a hotspot
 SPREAD = 1.25  # times the median, from which the longest call of a kernel counts as variance
 TINY_US = 10.0
 MANY = 20  # operations a step
-OCCUPANCY_LIMIT = 49_152  # bytes of shared memory a block, above which the profiler's occupancy is 0
 
 
 def launch_bound(seen: Seen) -> Finding | None:
@@ -21,8 +20,11 @@ def launch_bound(seen: Seen) -> Finding | None:
         return None
     if len(seen.marks) < 3 and cold_start(seen):
         return None  # no step here is what a step is like
+    window = Event(ts=seen.marks[0].ts, dur=seen.marks[-1].end - seen.marks[0].ts)
+    if not seen.trace.lesson.get("unprofiled_us") and seen.gpu_busy(window) >= 0.5:
+        return None  # with work from outside of the steps
     launches = seen.steps.kernels + seen.steps.copies + seen.steps.memsets
-    try_ = "Give each launch more work, fuse (torch.compile), or replay a CUDA graph (--compile reduce-overhead)."
+    try_ = "Give each launch more work, fuse (torch.compile), or replay a CUDA graph (its mode reduce-overhead)."
     if (known := _in_ops(seen)) < 0.25:
         try_ = (
             f"Only {known:.0%} of the CPU's time is in ops and launches: look at the Python between them, or at what"
@@ -49,8 +51,10 @@ def _at_a_limit(seen: Seen, kind: str, ratio: str, advice: str) -> Finding | Non
     reach = (
         f"at that limit they would take {us(room)} us less" if room >= WORTH * seen.steps.busy_us else "they are there"
     )
+    if room > 0.25 * seen.total(row for row, _ in mine):
+        advice = "That is far: another kernel, backend or tile may come closer (torch.compile, mode max-autotune)."
     text = f"{kind.capitalize()}-bound: {share:.0%} of the GPU's time is in kernels whose {ratio}; {reach}. {advice}"
-    return Finding(f"{kind}-bound", text, longest(seen.items(row)[-1].event for row, _ in mine), room, room)
+    return Finding(f"{kind}-bound", text, longest(row.items[-1].event for row, _ in mine), room, room)
 
 
 def compute_bound(seen: Seen) -> Finding | None:
@@ -70,14 +74,18 @@ def hotspot(seen: Seen) -> Finding | None:
     name = max(rows, key=lambda name: sum(seen.steps.rows[i].share for i in rows[name]))
     mine = [seen.steps.rows[i] for i in rows[name]]
     share = sum(row.share for row in mine)
-    if len(rows) < 3 or share < HOT:
+    if len(rows) < 3 or share < HOT or recompilation(seen):
         return None
     total = seen.total(mine)
     ideal = [seen.roofs[i].ideal_us for i in rows[name]]
     room = None
     if None not in ideal:
         room = sum(max(0.0, row.median_us - (us_ or 0.0)) * row.per_step for row, us_ in zip(mine, ideal, strict=True))
-    if room is None:
+    if "Pageable" in name:
+        reach = (
+            "start here: from pinned memory (pin_memory) it is faster, and with non_blocking it runs beside other work"
+        )
+    elif room is None:
         reach = "start here"
     elif room < WORTH * seen.steps.busy_us:
         reach = "it is at its limit, so only less of it helps"
@@ -87,7 +95,7 @@ def hotspot(seen: Seen) -> Finding | None:
     text = (
         f"Hotspot: {names.short(name)} takes {share:.0%} of the GPU's time, {us(total)} us a step in {calls}; {reach}."
     )
-    event = longest((item.event for row in mine for item in seen.items(row)), 1)
+    event = longest((item.event for row in mine for item in row.items), 1)
     return Finding("hotspot", text, event, total if room is None else room, room)
 
 
@@ -109,7 +117,7 @@ def variance(seen: Seen) -> Finding | None:
         f" {us(statistics.mean(row.times))}. Clocks, power, caches and neighbours do that: compare medians, and look"
         " at the odd call."
     )
-    return Finding("variance", text, longest((item.event for item in seen.items(row)), 1), excess(row))
+    return Finding("variance", text, longest((item.event for item in row.items), 1), excess(row))
 
 
 def tiny_launches(seen: Seen) -> Finding | None:
@@ -117,7 +125,12 @@ def tiny_launches(seen: Seen) -> Finding | None:
     tiny = [event for event in events if event.dur < TINY_US]
     if len(tiny) < MANY or len(tiny) < 0.8 * len(events) or graph_replay(seen):
         return None
-    gaps = sum(max(0.0, b.ts - a.end) for a, b in zip(events, events[1:], strict=False))
+    gaps, until = 0.0, events[0].ts
+    for event in events:
+        gaps += max(0.0, event.ts - until)
+        until = max(until, event.end)
+    if gaps < WORTH * seen.steps.busy_us:
+        return None
     text = (
         f"Many tiny launches: {len(tiny)} of a step's {len(events)} GPU operations are under {TINY_US:.0f} us; they"
         f" work for {us(sum(event.dur for event in tiny))} us, and the gaps between operations add up to {us(gaps)}"
@@ -140,50 +153,12 @@ def graph_replay(seen: Seen) -> Finding | None:
     return Finding("graph-replay", text, [launches[0], *longest((item.event for item in replayed), 1)], 0.0)
 
 
-def zero_occupancy(seen: Seen) -> Finding | None:
-    limit = seen.trace.devices[0].get("maxThreadsPerMultiprocessor") if seen.trace.devices else None
-    most = limit // 32 if isinstance(limit, int) else 64
-    for row in sorted(seen.steps.rows, key=lambda row: -row.share):
-        event = seen.items(row)[-1].event
-        args = event.args
-        if args is None or args.occupancy != 0 or row.share < 0.05:
-            continue
-        shared, warps = args.shared_memory, args.warps
-        if not (isinstance(shared, int) and shared > OCCUPANCY_LIMIT and isinstance(warps, int | float)):
-            continue
-        if warps / most < 0.05:
-            continue  # the grid is so small that about 0 is true
-        text = (
-            f"Occupancy of 0 %: {short(event)} has {warps:.3g} of {most} warps a multiprocessor, and the profiler"
-            f" writes 0: its calculator gives up above {OCCUPANCY_LIMIT:,} bytes of shared memory a block, and this"
-            f" one takes {shared:,}. Do not read it as idle."
-        )
-        return Finding("zero-occupancy", text, [event], 0.0)
-    return None
-
-
-def lost_events(seen: Seen) -> Finding | None:
-    lost = seen.steps.lost
-    if not lost:
-        return None
-    kernels = [e for e in lost if "Kernel" in e.name or "Graph" in e.name]
-    whole = len(lost) + sum(len(items) for items in seen.steps.inside)
-    text = (
-        f"Lost GPU events: {len(lost)} of {whole} launches ({', '.join(sorted({e.name for e in lost}))}) have no GPU"
-        " event in the file, so the counts and sums are too low. "
-    )
-    text += (
-        "Does another profiler hold CUPTI, or did the recording end before the GPU did?" if kernels
-        else "Only copies or memsets are missing; kernels are whole."
-    )  # fmt: skip
-    return Finding("lost-events", text, (kernels or lost)[:3], FIRST if kernels else 0.0)
-
-
 def overlap(seen: Seen) -> Finding | None:
     beside, most = 0.0, (0.0, seen.trace.of(GPU)[0], seen.trace.of(GPU)[0])
     for items in seen.steps.inside:
         latest: dict = {}
-        for event in sorted((item.event for item in items), key=lambda event: event.ts):
+        kernels = [item.event for item in items if item.event.cat in ("kernel", "Kernel")]  # a copy is meant to overlap
+        for event in sorted(kernels, key=lambda event: event.ts):
             device = event.args.device if event.args else None
             before = latest.get(device)
             if before is not None and before.end > event.ts:
@@ -204,6 +179,5 @@ def overlap(seen: Seen) -> Finding | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(launch_bound, compute_bound, memory_bound, hotspot, variance, tiny_launches),
-    *(graph_replay, zero_occupancy, lost_events, overlap),
+    *(launch_bound, compute_bound, memory_bound, hotspot, variance, tiny_launches, graph_replay, overlap),
 )

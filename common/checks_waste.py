@@ -12,9 +12,25 @@ from common.tables import plural, scaled, us
 from common.vocabulary import PLAIN
 from common.work import Row
 
-ASKED = frozenset(
-    f"aten::{name}" for name in ("copy_", "clone", "contiguous", "to", "_to_copy", "cat", "stack", "type_as", "index")
-)  # ops that a program calls in order to copy
+ASKED = frozenset(  # ops that a program calls in order to copy
+    f"aten::{name}"
+    for name in (
+        *(
+            "copy_",
+            "clone",
+            "contiguous",
+            "to",
+            "_to_copy",
+            "type_as",
+            "cat",
+            "concat",
+            "concatenate",
+            "stack",
+            "hstack",
+        ),
+        *("vstack", "dstack", "column_stack", "repeat", "repeat_interleave", "tile", "roll", "index", "index_select"),
+    )
+)
 COPIES = (  # part of an op's name, why it copies and what to try
     (
         "addmm",
@@ -33,9 +49,11 @@ def hidden_copy(seen: Seen) -> Finding | None:
     for row in seen.steps.rows:
         if row.family != names.COPY or any(where in row.name for where in ("Host", "Pageable", "Pinned")):
             continue
-        for item in seen.items(row):
+        for item in row.items:
             ops = [op.name for op in (item.op, *seen.ancestors(item.op)) if op]
             owner = next((op for op in ops if op.startswith("aten::") and op not in ASKED), None)
+            if not ops and row.origin in ("cuDNN", "MIOpen"):
+                owner = "a convolution (by the kernel's name)"
             if owner and "_foreach_" not in owner:
                 found.setdefault(owner, []).append(item.event)
     took = sum(event.dur for events in found.values() for event in events) / seen.n
@@ -45,7 +63,8 @@ def hidden_copy(seen: Seen) -> Finding | None:
     why = next(why for part, why in COPIES if part in owner)
     if owner in names.VIEWS:
         why = "its strides allow no view. Keep the layout, or make the copy once"
-    text = f"Hidden copy: {' and '.join(found)} copies on the GPU, {us(took)} us a step: {why}."
+    others = f" (and {', '.join(other for other in found if other != owner)})" if len(found) > 1 else ""
+    text = f"Hidden copy: {owner}{others} copies on the GPU, {us(took)} us a step: {why}."
     return Finding("hidden-copy", text, longest(found[owner]), took, took)
 
 
@@ -61,9 +80,7 @@ def memset_before_gemm(seen: Seen) -> Finding | None:
         f" {', '.join(sorted({row.op for row in rows}))}, {us(seen.total(rows))} us. The library clears a workspace"
         " of its own: part of the GEMM's price, and not yours to remove."
     )
-    return Finding(
-        "memset-before-gemm", text, longest(i.event for row in rows for i in seen.items(row)), seen.total(rows)
-    )
+    return Finding("memset-before-gemm", text, longest(i.event for row in rows for i in row.items), 0.0)
 
 
 def tensor_cores_unused(seen: Seen) -> Finding | None:
@@ -73,11 +90,11 @@ def tensor_cores_unused(seen: Seen) -> Finding | None:
     rows = [
         row for row in seen.steps.rows
         if row.family in (names.GEMM, names.ATTENTION) and row.share >= WORTH
-        and any(PLAIN in part.says for part in decode(row.name).parts)
+        and _is_plain_fp32(row)
     ]  # fmt: skip
     if not rows:
         return None
-    items = [item for row in rows for item in seen.items(row)]
+    items = [item for row in rows for item in row.items]
     why = "Use bf16 (autocast), or let fp32 be multiplied as tf32 (torch.set_float32_matmul_precision('high'))."
     if any("attention_math" in op.name for item in items for op in seen.ancestors(item.launch)):
         why = "SDPA's math backend computes in fp32: let it choose flash, efficient or cuDNN."
@@ -86,6 +103,11 @@ def tensor_cores_unused(seen: Seen) -> Finding | None:
         f" {us(seen.total(rows))} us a step. {why}"
     )
     return Finding("tensor-cores-unused", text, longest(item.event for item in items), seen.total(rows))
+
+
+def _is_plain_fp32(row: Row) -> bool:
+    says = [part.says for part in decode(row.name).parts]
+    return any(PLAIN in said for said in says) and not any(kind in said for kind in ("fp64", "int32") for said in says)
 
 
 def round_trip(seen: Seen) -> Finding | None:
@@ -100,11 +122,15 @@ def round_trip(seen: Seen) -> Finding | None:
     pairs.sort(key=lambda pair: -pair[2])
     what = "; ".join(dict.fromkeys(f"{a.op} to {b.op}, {scaled(size, 'B')}" for a, b, size in pairs[:3]))
     text = (
-        f"Round trip through memory: {what}. What one kernel writes the next can only read back:"
-        f" {scaled(moved, 'B')} a step, {us(took)} us at the memory limit. One fused kernel (torch.compile, or your"
-        " own) keeps it in registers. (By shapes and order: a trace does not name tensors.)"
+        f"Round trip through memory (by shapes and order, for a trace names no tensors): {what}. What one kernel"
+        f" writes the next reads back, {scaled(moved, 'B')} a step, {us(took)} us at the memory limit. One fused"
+        " kernel (torch.compile, or your own) keeps it in registers."
     )
-    return Finding("round-trip", text, [seen.items(row)[-1].event for row in pairs[0][:2]], took, took)
+    first, second = pairs[0][:2]
+    evidence = [first.items[-1].event, second.items[-1].event]
+    if first is second:
+        evidence = [item.event for item in first.items[-2:]]
+    return Finding("round-trip", text, evidence, took, took)
 
 
 def _passed_on(a: Row, b: Row) -> int:
@@ -113,7 +139,7 @@ def _passed_on(a: Row, b: Row) -> int:
         return 0
     if not (a.op.startswith("aten::") and b.op.startswith("aten::")) or b.op.removeprefix("aten::") in FILLS:
         return 0
-    written = max(((_elements(shape), kind) for shape, kind, _ in a.inputs), default=(0, ""))
+    written = max(((_elements(shape), kind or "") for shape, kind, _ in a.inputs), default=(0, ""))
     read = [(_elements(shape), kind) for shape, kind, _ in b.inputs]
     return written[0] * SIZES.get(written[1], 0) if written in read else 0
 

@@ -13,6 +13,7 @@ RUNTIME = frozenset(("cuda_runtime", "cuda_driver", "Runtime"))
 KEPT = GPU | RUNTIME | {"cpu_op", "user_annotation", "overhead"}  # the categories that a reader here uses
 MOST_EVENTS = 6_000_000  # about 2 GB: against files made to burst
 LONGEST_US = 3.2e13  # a year
+LATEST_US = 1e17  # some 3,000 years
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -36,7 +37,9 @@ class Args(msgspec.Struct, gc=False):
     bytes: Scalar = None
     occupancy: Scalar = msgspec.field(name="est. achieved occupancy %", default=None)
     shared_memory: Scalar = msgspec.field(name="shared memory", default=None)  # bytes a thread block
-    warps: Scalar = msgspec.field(name="warps per SM", default=None)  # if the grid were spread evenly
+    warps: Scalar = msgspec.field(name="warps per SM", default=None)  # of the whole grid, spread evenly
+    blocks: Scalar = msgspec.field(name="blocks per SM", default=None)  # the same
+    registers: Scalar = msgspec.field(name="registers per thread", default=None)
 
 
 class Event(msgspec.Struct, gc=False):
@@ -86,6 +89,23 @@ class About(msgspec.Struct):
     devices: Any = msgspec.field(name="deviceProperties", default=None)
 
 
+def _lesson(said: dict[str, Any]) -> dict[str, Any]:
+    """Our own object, as far as its figures are figures: a file may have been edited."""
+    work, ceilings = said.get("work"), said.get("ceilings")
+    sane = isinstance(work, list) and all(
+        isinstance(role, dict) and _is_number(role.get("flops", 0)) and _is_number(role.get("bytes", 0))
+        for role in work
+    )
+    limits = {k: v for k, v in ceilings.items() if _is_number(v) and v} if isinstance(ceilings, dict) else None
+    unprofiled = said.get("unprofiled_us")
+    checked = {"work": work if sane else None, "ceilings": limits}
+    return said | checked | {"unprofiled_us": unprofiled if _is_number(unprofiled) else None}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1e18
+
+
 class Whole(About):
     events: list[Event] = msgspec.field(name="traceEvents", default_factory=list)
 
@@ -118,8 +138,8 @@ class Trace:
             group = groups.get(category)
             if group is None or event.ph != "X":
                 continue
-            if not 0 <= event.dur < LONGEST_US:
-                self.put_aside(f"{category} events of an impossible duration", f"{event.name[:60]}, {event.dur:.6g} us")
+            if not (0 <= event.dur < LONGEST_US and abs(event.ts) < LATEST_US):
+                self.put_aside(f"{category} events at an impossible time", f"{event.name[:60]}, {event.dur:.6g} us")
                 continue
             name = names.get(event.name)  # one string a name, not one an event
             if name is None:
@@ -160,6 +180,6 @@ class Trace:
         self.set_aside.append(SetAside(what, count, where))
 
     def describe(self, about: About) -> None:
-        self.lesson = about.lesson if isinstance(about.lesson, dict) else self.lesson
+        self.lesson = _lesson(about.lesson) if isinstance(about.lesson, dict) else self.lesson
         if isinstance(about.devices, list):
             self.devices = [device for device in about.devices if isinstance(device, dict)]

@@ -1,18 +1,21 @@
 """What stands out in a trace: a list of checks, each of which finds its thing or nothing.
 
-findings.md says what each looks for, and from which threshold on. The checks are in checks_cpu, checks_gpu and
-checks_waste.
+findings.md says what each looks for, and from which threshold on. The checks are in checks_gpu, checks_waste,
+checks_cpu and checks_profiler.
 """
 
+import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 from common import lanes, names, roofline, work
 from common.events import GPU, RUNTIME, Event, Trace
 from common.roofline import Bound
 from common.shapes import Roof
-from common.work import Item, Row, Steps
+from common.work import Row, Steps
 
 SHOWN = 3  # events of evidence
 WORTH = 0.01  # of the GPU's time: less is not worth a word
@@ -66,23 +69,38 @@ class Seen:
         step_of = lanes.finder(list(enumerate(self.marks)))
         return [event for event in events if not self.marks or step_of(event) is not None]
 
-    def items(self, row: Row) -> list[Item]:
-        """The GPU events behind a row of the kernel table."""
-        found = []
-        for item in (item for items in self.steps.inside for item in items):
-            by = item.op or item.launch
-            if item.event.name == row.name and (by.name if by else "") == row.op:
-                found.append(item)
-        return found
-
     def total(self, rows: Iterable[Row]) -> float:
         """Microseconds of the rows' calls in a step, on average: unlike medians these add up."""
         return sum(sum(row.times) for row in rows) / self.n
 
+    @cached_property
+    def busy(self) -> list[tuple[float, float]]:
+        """When the GPU works, as stretches that do not touch."""
+        stretches: list[tuple[float, float]] = []
+        for event in sorted(self.trace.of(GPU), key=lambda event: event.ts):
+            if stretches and event.ts <= stretches[-1][1]:
+                stretches[-1] = (stretches[-1][0], max(stretches[-1][1], event.end))
+            else:
+                stretches.append((event.ts, event.end))
+        return stretches
+
     def gpu_busy(self, event: Event) -> float:
         """The share of an event's time in which the GPU works."""
-        overlaps = (min(event.end, e.end) - max(event.ts, e.ts) for e in self.trace.of(GPU))
-        return sum(max(0.0, us) for us in overlaps) / event.dur if event.dur else 1.0
+        first = max(0, bisect_right(self.busy, (event.ts, float("inf"))) - 1)
+        overlap = 0.0
+        for start, end in islice(self.busy, first, None):
+            if start >= event.end:
+                break
+            overlap += max(0.0, min(end, event.end) - max(start, event.ts))
+        return overlap / event.dur if event.dur else 1.0
+
+    def a_step(self, events: Iterable[Event]) -> float:
+        """Microseconds that such events take in a step: the median, for the first step is often another."""
+        step_of = lanes.finder(list(enumerate(self.marks)))
+        took = [0.0] * self.n
+        for event in events:
+            took[(step_of(event) or 0) if self.marks else 0] += event.dur
+        return statistics.median(took)
 
     def last_step(self) -> list[Event]:
         """The GPU events of the last step in the order in which they ran: what a step is like once it is warm."""
@@ -94,17 +112,26 @@ Check = Callable[[Seen], Finding | None]
 
 def find(trace: Trace) -> list[Finding]:
     """What applies to this trace, the weightiest first."""
-    from common import checks_cpu, checks_gpu, checks_waste  # they build on the types above
+    from common import checks_cpu, checks_gpu, checks_profiler, checks_waste  # they build on the types above
 
     steps = work.per_step(trace)
     roofs = roofline.roofs(trace, steps)
     marks = [mark for _, mark in lanes.steps(trace)]
     seen = Seen(trace, steps, roofs, roofline.step_bound(trace, steps, roofs), marks)
-    checks = [*checks_cpu.CHECKS]
-    if steps.on_gpu and steps.rows:
-        checks += [*checks_gpu.CHECKS, *checks_waste.CHECKS]
-    found = [finding for check in checks if (finding := check(seen))]
+    checks = [*checks_gpu.CHECKS, *checks_waste.CHECKS] if steps.on_gpu and steps.rows else []
+    found = [finding for check in [*checks, *checks_cpu.CHECKS, *checks_profiler.CHECKS] if (finding := check(seen))]
+    for finding in found:
+        finding.evidence.sort(key=lambda event: event.ts)
     return sorted(found, key=lambda finding: -finding.at_stake_us)
+
+
+def outermost(events: Iterable[Event]) -> list[Event]:
+    """Without those that begin inside another."""
+    outer: list[Event] = []
+    for event in sorted(events, key=lambda event: (event.ts, -event.dur)):
+        if not outer or event.ts >= outer[-1].end:
+            outer.append(event)
+    return outer
 
 
 def longest(events: Iterable[Event], most: int = SHOWN) -> list[Event]:
@@ -112,4 +139,6 @@ def longest(events: Iterable[Event], most: int = SHOWN) -> list[Event]:
 
 
 def short(event: Event) -> str:
-    return names.short(event.name)
+    """Some names without a signature are as long as four lines."""
+    name = names.short(event.name)
+    return name if len(name) <= 100 else f"{name[:97]}..."

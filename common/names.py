@@ -40,11 +40,19 @@ RULES = [
     (r"^igemm_|^gfx9\w*_fp|MIOpen|^miopen", GEMM, "MIOpen"),
     (r"^batched_transpose_", COPY, "MIOpen"),
     (r"^SubTensorOp", ELEMENTWISE, "MIOpen"),
+    (r"^kernel_gemm_xdl|(ck_tile|_ZN2ck|ck::).*[gG]emm", GEMM, "CK"),
+    (r"(ck_tile|_ZN2ck|ck::).*Fmha", ATTENTION, "CK"),
     (r"(ck_tile|_ZN2ck|ck::).*([nN]orm|[sS]oftmax|[rR]educe)", REDUCTION, "CK"),
     (r"ck_tile|_ZN2ck|ck::", OTHER, "CK"),
+    (r"^void vllm::\w*attention", ATTENTION, "vLLM"),
+    (r"^void vllm::\w*norm", REDUCTION, "vLLM"),
     (r"^void vllm::\w*cache", COPY, "vLLM"),
     (r"^void vllm::\w*(rotary|activation|act_and_mul)", ELEMENTWISE, "vLLM"),
     (r"^void vllm::", OTHER, "vLLM"),
+    (r"^void deep_gemm::", GEMM, "DeepGEMM"),
+    (r"^void marlin::", GEMM, "Marlin"),
+    (r"(cub|thrust)::\w*", OTHER, "CUB"),
+    (r"^fft2d_|^void fft2d_", OTHER, "cuDNN"),
     # ops, in the trace of a CPU
     (
         r"^(aten|mkldnn|quantized)::_?(mm|addmm|bmm|baddbmm|linear_pointwise|convolution|mkldnn_convolution)\b",
@@ -58,7 +66,7 @@ RULES = [
     (r"^aten::", ELEMENTWISE, "ATen"),
     # A name without a signature that nobody above claims comes from a Triton kernel: C++ names carry their arguments.
     (r"^\w*(attention|attn|flash)\w*$", ATTENTION, "Triton"),
-    (r"^\w*(gemm|matmul|_mm)\w*$", GEMM, "Triton"),
+    (r"^\w*(gemm|matmul|_mm|fused_moe)\w*$", GEMM, "Triton"),
     (r"^\w*(softmax|norm|reduce|sum)\w*$", REDUCTION, "Triton"),
     (r"^\w*(glu|gelu|silu|relu|rope|rotary|add|mul)\w*$", ELEMENTWISE, "Triton"),
     (r"^[a-zA-Z_]\w*$", OTHER, "Triton"),
@@ -103,8 +111,8 @@ def short(name: str) -> str:
 
     Gone: namespaces, the list of arguments, lambdas, and template arguments after the one that says what is computed.
     """
-    if "(" not in name and "<" not in name:
-        return name
+    if "(" not in name and "<" not in name or name.startswith("Memcpy") and "Pageable" in name:
+        return name  # that a copy is from pageable memory is the point of it
     name = NOISE.sub("", name)
     wrapped = re.match(r"(?:cutlass::)?Kernel2?<(\w+)>", name)
     if wrapped:

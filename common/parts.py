@@ -27,13 +27,14 @@ from common.vocabulary import (
 FLAG = r"(true|false)"
 T = r"((?:c10::|cutlass::)?\w+)(?=[,>) ])"  # a dtype in a template
 XMMA_DTYPES = r"(bf16|f16|f32|tf32|f64|s8|e4m3|e5m2)"
+CAN = "can apply {1}; the libraries take it for a plain bias too"
 TILE = "a thread block computes {1} x {2} of the output"
 DEPTH = "{1} of the inner dimension at a time; pipeline stages: {2}"
 ARCHITECTURE = Rule(r"sm_?(\d+)", "architecture", lambda m: vocabulary.architecture(m[1]), CUDA)
 CODENAME = Rule(
     r"(maxwell|volta|turing|ampere|hopper)", "architecture", lambda m: f"written for {vocabulary.CODENAMES[m[1]]}", CUDA
 )
-LAYOUT = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: vocabulary.layout(m[1]), CUTLASS)
+LAYOUT = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: vocabulary.cutlass_layout(m[1]), CUTLASS)
 LAYOUT_SEEN = Rule(r"([nt][nt])(?![a-z0-9])", "layout", lambda m: vocabulary.layout(m[1]), INFERRED)
 LOOP = Rule(
     r"(vectorized|unrolled)_elementwise_kernel(?:_for_multi_outputs)?<(\d+)?", "loop",
@@ -41,10 +42,10 @@ LOOP = Rule(
     else "elements one by one, for strides, casts or several outputs", ATEN,
 )  # fmt: skip
 LAMBDA = Rule(
-    r"(\w+)(?:<[\w:]+>)?\((?:at|c10)::[^()]*\)::\{lambda", "computes", lambda m: vocabulary.function(m[1]), ATEN
+    r"(\w+)(?:<[\w:<> ]{1,60}>)?\((?:at|c10)::[^()]*\)::\{lambda", "computes", lambda m: vocabulary.function(m[1]), ATEN
 )
 FUNCTOR = Rule(
-    r"(?:(?:Binary|AUnary|BUnary)Functor<(?:[\w:]+, )+(?:\w+::)*)?(\w*(?:[fF]unctor\w*|Ops))<",
+    r"(?:(?:Binary|AUnary|BUnary)Functor<(?:[\w:]+, )+(?:\w+::)*)?((?<!\w)\w*(?:[fF]unctor\w*|Ops))<",
     "computes", lambda m: vocabulary.function(m[1]), ATEN,
 )  # fmt: skip
 ELEMENT = Rule(
@@ -76,7 +77,7 @@ FORMS = (
         Rule(r"splitK", "split", "the inner dimension in pieces, added up by a second kernel", INFERRED),
         Rule(r"(gelu|relu|d?silu|sigmoid)?bias", "epilogue", lambda m: f"adds a bias{f', then {m[1]}' if m[1] else ''}", INFERRED),
         Rule(r"algo(\d+)", "variant", "the library's own number of a variant: {1}", INFERRED),
-        Rule(r"([NT][NT])([NT]{1,2})$", "layout", lambda m: vocabulary.layout(m[1]) + f"; {m[2]} is of the output", INFERRED),
+        Rule(r"([NT][NT])([NT]{1,2})$", "layout", lambda m: vocabulary.layout(m[1]) + f"; the output's is {m[2]}", INFERRED),
     )),
     Form("CUTLASS 2.x", r"(cutlass_\d\d_\w+|cutlass_(?:wmma_)?(?:tensorop|simt)_\w+)", (
         Rule(r"cutlass(?:_(\d\d))?", "architecture", lambda m: vocabulary.architecture(m[1]) if m[1] else "any", CUTLASS),
@@ -87,7 +88,7 @@ FORMS = (
         Rule(r"(g?)([sdhicz])(\d*)(bf16|f16|tf32)?gemm", "instruction", vocabulary.gemm, CUTLASS),
         Rule(r"([sh])(\d*)(fprop|dgrad|wgrad)(?:_(optimized|analytic))?", "instruction",
              lambda m: f"convolution ({m[3]}), {vocabulary.instruction(m[2]) + ' tensor-core instruction' if m[2] else 'ordinary cores'}", CUTLASS),
-        Rule(r"(relu|gelu)(?=_)", "epilogue", "{1}", INFERRED),
+        Rule(r"(relu|gelu)(?=_)", "epilogue", CAN, INFERRED),
         Rule(r"(bf16|f16|tf32|f32|s8)(?=_)", "dtype in", lambda m: vocabulary.dtype(m[1]), CUTLASS),
         Rule(r"(\d+)x(\d+)_(\d+)x(\d+)", "tile", TILE + ", {3} deep; pipeline stages: {4}", CUTLASS),
         Rule(r"(nhwc|nchw)", "layout", "{1}", CUTLASS),
@@ -103,11 +104,16 @@ FORMS = (
         Rule(r"(\d+)x(\d+)x(\d+)", "tile", TILE + ", {3} deep", CUTLASS),
         Rule(r"(\d+)x(\d+)x1", "cluster", "{1} x {2} thread blocks share their loads", CUTLASS),
         Rule(r"(\d+)(?=_)", "stages", lambda m: m[1] if m[1] != "0" else "as many as fit", CUTLASS),
-        Rule(r"([nt][nt])([nt])", "layout", lambda m: vocabulary.layout(m[1]) + f"; {m[2]} is of the output", CUTLASS),
+        Rule(r"([nt][nt])([nt])", "layout", lambda m: vocabulary.cutlass_layout(m[1]) + f"; the output's is {m[2]}", CUTLASS),
         Rule(r"align(\d+)", "alignment", "rows begin at multiples of {1} elements", CUTLASS),
         Rule(r"warpspecialized(?:_(pingpong|cooperative))?", "schedule", lambda m: f"warps that load and warps that compute{f', {m[1]}' if m[1] else ''}", CUTLASS),
         Rule(r"epi_(tma|nosmem)", "epilogue", "written through {1}", CUTLASS),
     )),
+    Form("FlashAttention 3", r"flash::FlashAttn(?:Fwd|Bwd)Sm90<(.*)", (
+        Rule(r"CollectiveMainloop(Fwd|Bwd)\w*<(\d+)", "stages", "pipeline stages: {2}", INFERRED),
+        Rule(r"C<(\d+)>, (?:cute::)?C<(\d+)>, (?:cute::)?C<(?!1>)(\d+)>", "tile", "{1} queries by {2} keys a thread block, heads of {3}", INFERRED),
+        Rule(r"(cutlass::(?:bfloat16_t|half_t|float_e4m3_t))", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
+    ), needs=("stages", "tile", "dtype")),
     Form("CUTLASS 3.x template", r"cutlass::device_kernel<(.*)", (
         Rule(r"Mainloop(Sm\d+)(\w*)<(\d+)", "stages", lambda m: f"{m[3]}, {m[1]} {m[2]}", CUTLASS),
         Rule(r"(?:tuple<)?(?:cute::)?C<(\d+)>, (?:cute::)?C<(\d+)>, (?:cute::)?C<1>", "cluster", "{1} x {2} thread blocks share their loads", CUTLASS),
@@ -140,12 +146,12 @@ FORMS = (
     Form("cuBLAS, by architecture", r"^(?:cudnn_)?((?:maxwell|volta|turing|ampere|hopper)_.*)", (
         CODENAME,
         Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype out", lambda m: vocabulary.dtype(m[1]), INFERRED),
-        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", vocabulary.gemm, CUTLASS),
-        Rule(r"(s|h)(\d*)cudnn", "instruction", lambda m: f"a convolution, {'fp32' if m[1] == 's' else 'fp16'}", INFERRED),
+        Rule(r"(g?)([sdhicz])(\d*)gemm(?=_)", "instruction", vocabulary.gemm, INFERRED),
+        Rule(r"(s|h)(\d*)cudnn", "instruction", lambda m: f"a convolution, {'fp32' if m[1] == 's' else 'fp16'}{'' if m[2] else f', {PLAIN}'}", INFERRED),
         Rule(r"(bf16|fp16|f16|tf32)(?=_)", "dtype in", lambda m: vocabulary.dtype(m[1]), INFERRED),
         Rule(r"(\d+)x(\d+)", "tile", TILE, INFERRED),
         Rule(r"ldg(\d+)", "alignment", "loads {1} elements at once", INFERRED),
-        Rule(r"(relu|gelu)(?=_)", "epilogue", "{1}", INFERRED),
+        Rule(r"(relu|gelu)(?=_)", "epilogue", CAN, INFERRED),
         Rule(r"f2f", "epilogue", "converts the fp32 sum to the output's dtype", INFERRED),
         Rule(r"stages_(\d+)x(\d+)", "stages", DEPTH, INFERRED),
         Rule(r"sliced(\d+)x(\d+)", "split", "{2} groups of warps share the inner dimension of a tile", INFERRED),
@@ -154,7 +160,7 @@ FORMS = (
         LAYOUT_SEEN,
         Rule(r"v(\d+)", "variant", "version {1}", INFERRED),
     )),
-    Form("cuBLAS helper", r"((?:cublasLt::splitKreduce_kernel|gemv\w*::kernel|gemmk1_kernel|dot_kernel|epilogue::impl::globalKernel)<.*)", (
+    Form("cuBLAS helper", r"((?:cublasLt::splitKreduce_kernel|gemv\w*::kernel|gemv\w*_kernel\w*|gemmk1_kernel|dot_kernel|epilogue::impl::globalKernel)<.*)", (
         Rule(r"splitKreduce", "computes", "adds up the pieces of a GEMM that split its inner dimension", INFERRED),
         Rule(r"gemv", "computes", "a matrix times a vector: bound by memory", INFERRED),
         Rule(r"gemmk1", "computes", "a GEMM whose inner dimension is 1", INFERRED),
@@ -187,7 +193,7 @@ FORMS = (
         Rule(r"(?<=> >, )" + ", ".join([FLAG] * 8), "variant",
              vocabulary.flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "softcap", "returns softmax"), FLASH),
         Rule(r"(?<=> >, )" + ", ".join([FLAG] * 7), "variant",
-             vocabulary.flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "returns softmax"), FLASH),
+             vocabulary.flags("dropout", "causal", "local window", "alibi", "even sequence", "even head", "returns softmax or softcap"), FLASH),
     ), needs=("tile", "dtype")),
     Form("cuDNN attention", r"^cudnn_generated_", (
         Rule(r"fort_native_sdpa", "computes", "fused attention, generated for this problem", INFERRED),
@@ -214,14 +220,15 @@ FORMS = (
         Rule(rf"(\w+)Functor<{T}", "computes", lambda m: f"{m[1]} on {vocabulary.dtype(m[2])}", ATEN),
         Rule(r"(Copy|std::plus|std::multiplies|Sqrt|Neg|Abs)<", "computes", "{1}", ATEN),
     ), needs=("computes",)),
-    Form("ATen elementwise", r"((?:\w*elementwise_kernel\w*|distribution_elementwise\w*)<.*)", (
+    Form("ATen elementwise", r"((?<!\w)\w*elementwise\w*<.*)", (
         LOOP,
         Rule(r"distribution_elementwise_grid_stride_kernel<(\w+), (\d+)", "computes", "random numbers, {2} at once", ATEN),
+        Rule(r"index_elementwise_kernel", "loop", "elements gathered or scattered by an index", ATEN),
         Rule(r"elementwise_kernel(?:_manual_unroll|_with_index)?<(?:(\d+), (\d+))?", "loop", "elements one by one: strides or broadcasting rule out vectors", ATEN),
         LAMBDA, FUNCTOR, ELEMENT, POINTERS,
     ), needs=("computes",)),
     Form("ATen, named after what it does", r"at::native::((?:\w+::)*\w+(?:[<(].*)?)", (
-        Rule(r"(?:\w+::)*(\w+)", "computes", "{1}", ATEN),
+        Rule(r"(?:\w+::)*(\w+)", "computes", lambda m: f"by its name: {m[1].replace('_', ' ')}", INFERRED),
         Rule(r"<(c10::BFloat16|c10::Half|float|double|bool)\b", "dtype", lambda m: vocabulary.dtype(m[1]), ATEN),
     ), needs=("computes",)),
     Form("Inductor", r"^(triton_(?:poi|red|per|tem|for|mm)_\w+)", (
@@ -235,12 +242,12 @@ FORMS = (
     )),
     Form("NCCL", r"^(nccl(?:Dev)?Kernel_\w+)", (
         Rule(r"nccl(?:Dev)?Kernel_(AllReduce|AllGather|ReduceScatter|Broadcast|Reduce|SendRecv)", "computes", "{1}", NCCL),
-        Rule(r"(Sum|Prod|MinMax|Min|Max|PreMulSum|SumPostDiv)", "reduction", "{1}", NCCL),
-        Rule(r"(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|int8_t|float|half)", "dtype", lambda m: vocabulary.dtype(m[1]), NCCL),
-        Rule(r"(RING|TREE|COLLNET_\w+?|NVLS_TREE|NVLS|PAT)(?=_|$)", "algorithm", "{1}", NCCL),
-        Rule(r"(LL128|LL|SIMPLE)", "protocol", lambda m: {"LL": "LL: low latency, flags beside the data", "LL128": "LL128", "SIMPLE": "SIMPLE: whole bandwidth"}[m[1]], NCCL),
+        Rule(r"(Sum|Prod|MinMax|Min|Max|PreMulSum|SumPostDiv)(?=_)", "entry point", "one kernel stands for several: this is not always the reduction that ran", NCCL),
+        Rule(r"(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|int8_t|float|half)(?=_|$)", "dtype", lambda m: vocabulary.dtype(m[1]), NCCL),
+        Rule(r"(RING|TREE|COLLNET|NVLS|PAT)\w*", "entry point", "one kernel stands for several: this does not tell which algorithm and protocol ran", NCCL),
     )),
     Form("copy or memset", r"^(?:Memcpy|Memset)", (
+        Rule(r"PtoP ?\((\w+) -> (\w+)\)", "computes", "copies from one GPU to another", KINETO),
         Rule(r"(?:(HtoD)|(DtoH)|(DtoD)|(HtoH)|(PtoP)|(Unknown)) ?\((\w+) -> (\w+)\)", "computes", lambda m: f"copies from {m[7].lower()} to {m[8].lower()} memory", KINETO),
         Rule(r"\((\w+)\)", "computes", lambda m: f"fills {m[1].lower()} memory with a value", KINETO),
     )),
@@ -252,7 +259,7 @@ FORMS = (
         Rule(r"MT(\d+)x(\d+)x(\d+)", "tile", "the block of the output a workgroup computes: {1} x {2}, {3} deep", TENSILE),
         Rule(r"MI(\d+x\d+x\d+)", "instruction", "{1} matrix instruction", TENSILE),
         Rule(r"ISA(\w{3})", "architecture", "gfx{1}", TENSILE),
-    ), needs=("layout", "dtype", "tile", "instruction", "architecture")),
+    ), needs=("layout", "dtype", "tile", "instruction", "architecture", "its tuning parameters")),
     Form("MIOpen convolution", r"^(igemm_.*)", (
         Rule(r"igemm_(fwd|bwd|wrw)", "computes", vocabulary.igemm, IGEMM),
         Rule(r"gtcx?(\d?)", "instruction", "the matrix cores (XDLops)", IGEMM),
@@ -260,7 +267,7 @@ FORMS = (
         Rule(r"(bf16|fp16|fp32)", "dtype", lambda m: vocabulary.dtype(m[1]), IGEMM),
         Rule(r"bt(\d+)x(\d+)x(\d+)", "tile", "{1} x {2} of the output a workgroup, {3} deep", IGEMM),
         Rule(r"wt(\d+)x(\d+)x(\d+)", "instruction", "{1} x {2} x {3} a wave", IGEMM),
-    ), needs=("computes", "layout", "dtype", "tile", "instruction")),
+    ), needs=("computes", "layout", "dtype", "tile", "instruction", "its tuning parameters")),
     Form("MIOpen transpose", r"^(batched_transpose_\w+)", (
         Rule(r"batched_transpose", "computes", "moves channels last or back, for a convolution that wants them there", INFERRED),
         Rule(r"(\d+)x(\d+)", "tile", "{1} x {2} elements a workgroup", INFERRED),
@@ -275,14 +282,14 @@ FORMS = (
         Rule(r"NS_\d{1,2}([A-Z]\w+?)I", "computes", "{1}", INFERRED),
         Rule(r"(?<=Problem)I(DF16b|DF16_|f)", "dtype", lambda m: {"DF16b": "bf16", "DF16_": "fp16", "f": "fp32"}[m[1]], INFERRED),
     ), needs=("computes",)),
-    Form("another library's C++", r"^(?:void )?((?:vllm|flashinfer|deep_gemm|apex)::.*)", (
-        Rule(r"(\w+)::(?:\w+::)*(\w+)", "computes", "{2}, by {1}", INFERRED),
-        Rule(r"\b(__hip_bfloat16|c10::BFloat16|c10::Half|__half|float)\b", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
+    Form("another library's C++", r"^(?:void )?((?:vllm|flashinfer|deep_gemm|apex|marlin|at_cuda_detail|cub|thrust)::.*)", (
+        Rule(r"(\w+)::(?:\w+::)*(\w+)", "computes", "by its name: {2}, of {1}", INFERRED),
+        Rule(r"^\w+(?:::\w+)*<(__hip_bfloat16|__nv_bfloat16|c10::BFloat16|c10::Half|__half|half)\b", "dtype", lambda m: vocabulary.dtype(m[1]), INFERRED),
     ), needs=("computes",)),
     # Last: a bare name. What its author says of it is not a convention, so it never counts as fully decoded.
     Form("Triton, by hand", r"^([A-Za-z_]\w*)$", (
         Rule(r".+", "named", "a Triton function's name as its author chose it: it follows no convention", INFERRED),
-        Rule(r"_([a-z0-9]*(?:bf16|fp16|mxfp4|fp8\w*)(?:x\w+?)*)(?=_|$)", "dtype", "{1}", INFERRED),
+        Rule(r"_([a-z0-9]*(?:bf16|fp16|mxfp4|fp8(?:e4m3|e5m2)?)(?:x\w+?)*)(?=_|$)", "dtype", "{1}", INFERRED),
         Rule(r"_(\d+)x(\d+)x(\d+)", "tile", TILE + ", {3} deep", INFERRED),
         Rule(r"_(swiglu|gelu|relu|silu)(?=_|$)", "epilogue", "{1}", INFERRED),
     ), needs=("the rest, which is free text",)),

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from common import guess, reading, records, roofline, tables, work
-from common.events import Trace
+from common.events import Trace, printable
 from common.guess import Guess
 from common.tables import plural, us
 from common.work import Steps
@@ -19,12 +19,18 @@ PATIENCE_S = 2
 UNBOUNDED = 10_000  # columns of a pipe or a file, where a row stays on one line
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """`| head` has read what it wanted. rich would end the program here, with status 1."""
+        raise
+
+
 def console() -> Console:
     """Standard output: in the terminal's width and colours, or plain where it is no terminal."""
     if isinstance(sys.stdout, io.TextIOWrapper):  # a letter that the terminal's encoding lacks is no reason to fail
         sys.stdout.reconfigure(errors="backslashreplace")
-    out = Console(highlight=False, emoji=False)
-    return out if out.is_terminal else Console(highlight=False, emoji=False, width=UNBOUNDED, color_system=None)
+    out = _Console(highlight=False, emoji=False)
+    return out if out.is_terminal else _Console(highlight=False, emoji=False, width=UNBOUNDED, color_system=None)
 
 
 def line(out: Console, text: str) -> None:
@@ -38,7 +44,7 @@ def command(out: Console, text: str) -> None:
 
 def error(text: str) -> None:
     """One line on standard error."""
-    print(" ".join(text.split()), file=sys.stderr)
+    print(printable(" ".join(text.split())), file=sys.stderr)
 
 
 def read(path: Path) -> Trace:

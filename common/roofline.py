@@ -17,6 +17,9 @@ HALF = ("c10::BFloat16", "c10::Half")
 LATENCY_US = 10  # a kernel shorter than this, at under half of either limit, is bound by its own start and end
 
 
+FAR = 0.03  # of either limit, below which neither of them binds a kernel
+
+
 @dataclass
 class Peaks:
     """TFLOP/s by kind of arithmetic, and GB/s of memory, with where the figures are from. None is unknown."""
@@ -114,7 +117,7 @@ def _rate(roof: Roof, limits: Peaks, seconds: float, peak: float | None) -> None
         return  # one of the two limits is not known, so neither is the larger
     roof.ideal_us = max(compute or 0.0, memory)
     roof.of_ideal = roof.ideal_us / (seconds * 1e6)
-    short = seconds * 1e6 < LATENCY_US and roof.of_ideal < 0.5
+    short = (seconds * 1e6 < LATENCY_US and roof.of_ideal < 0.5) or roof.of_ideal < FAR
     roof.bound = "latency" if short else "compute" if (compute or 0.0) >= memory else "memory"
 
 

@@ -61,7 +61,7 @@ def _gemm(op: str, row: Row, sizes: list[int | None]) -> Roof:
     if first is None or len(sizes) < first + 2 or None in sizes[: first + 2]:
         return Roof()
     a, b = row.dims[first], row.dims[first + 1]
-    outputs = prod(a[:-1]) * (b[-2] if op == "linear" else b[-1])
+    outputs = prod(a[:-1]) * ((b[-2] if len(b) > 1 else 1) if op == "linear" else b[-1])
     read = sum(size or 0 for size in sizes[: first + 2])
     return Roof(2 * outputs * a[-1], read + outputs * SIZES[row.inputs[first][1]])
 

@@ -144,15 +144,16 @@ def figures(rows: list[tuple[str, list[str]]]) -> Table:
     return table
 
 
-def parts(one: Decoded) -> Table:
-    """The parts of a name in the name's order."""
+def parts(one: Decoded) -> tuple[Table, list[str]]:
+    """The parts of a name in the name's order, and the sources that they are documented in."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("part", "field", "says", "how sure"):
         table.add_column(heading, overflow="fold")
+    sources = list(dict.fromkeys(part.source for part in one.parts if part.source))
     for part in one.parts:
-        sure = f"documented: {part.source}" if part.source else "inferred"
+        sure = f"documented [{sources.index(part.source) + 1}]" if part.source else "inferred"
         table.add_row(*(escape(cell) for cell in (part.text[:60], part.field, part.says, sure)))
-    return table
+    return table, sources
 
 
 def plural(n: float, one: str, many: str = "") -> str:

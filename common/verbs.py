@@ -23,7 +23,10 @@ def decoded(out: Console, found: list[Decoded], full_names: bool) -> None:
         form = f"; the form: {one.form}" if one.form else "; no rule knows this form of name"
         line(out, f"{one.family}, by {one.origin or 'a maker that the name does not tell'}{form}")
         if one.parts:
-            out.print(Padding(tables.parts(one), (0, 0, 0, 2)))
+            table, sources = tables.parts(one)
+            out.print(Padding(table, (0, 0, 0, 2), expand=False))
+            for number, source in enumerate(sources, 1):
+                line(out, f"  [{number}] {source}")
         if one.form and not one.whole:
             line(out, f"  Not explained: {', '.join(one.rest)}.")
 
@@ -31,7 +34,8 @@ def decoded(out: Console, found: list[Decoded], full_names: bool) -> None:
 def differing(out: Console, a: Decoded, b: Decoded) -> None:
     """The parts in which two names differ."""
     rows = decode.difference(a, b)
-    line(out, "\nThe two differ in:" if rows else "\nNo part that a rule knows differs.")
+    same = "the names are the same" if a.name == b.name else "they differ in what no rule reads"
+    line(out, "\nThe two differ in:" if rows else f"\nNo part that a rule reads differs; {same}.")
     for field, *sides in rows:
         texts = ["; ".join(f"{part.text} ({part.says})" for part in parts) or "nothing" for parts in sides]
         line(out, f"  {field}: {texts[0]} -> {texts[1]}")
@@ -53,13 +57,15 @@ def explained(out: Console, trace: Trace, full_names: bool, most: int | None = N
     found = findings.find(trace)
     start = min((event.ts for group in trace.groups.values() for event in group), default=0.0)
     for i, one in enumerate(found[:most], 1):
-        line(out, f"{i}. {one.says}")
+        title, _, rest = one.says.partition(":")
+        out.print(Text.assemble(f"{i}. ", (f"{title}:", "bold"), rest))
         for event in one.evidence:
-            name = event.name if full_names else names.short(event.name)
+            name = event.name if full_names else findings.short(event)
             what = f"{name} at {(event.ts - start) / 1e3:,.3f} ms, {us(event.dur)} us"
             out.print(Padding(Text(what, style="dim"), (0, 0, 0, 3), expand=False))
     if not found:
-        line(out, "Nothing stands out in this trace.")
+        empty = not any(trace.groups[category] for category in trace.groups if category != "user_annotation")
+        line(out, "No op and no GPU event was recorded." if empty else "Nothing stands out in this trace.")
     return len(found) - len(found[:most])
 
 

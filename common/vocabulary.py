@@ -11,7 +11,7 @@ CUDA = "CUDA C++ Programming Guide, compute capabilities"
 PTX = "PTX ISA, mma and wgmma"
 FLASH = "FlashAttention 2, flash_fwd_kernel.h and kernel_traits.h"
 XFORMERS = "PyTorch, mem_eff_attention/kernels/generate_kernels.py"
-ATEN = "PyTorch, ATen/native/cuda: Loops.cuh, Reduce.cuh, PersistentSoftmax.cuh"
+ATEN = "PyTorch, ATen/native/cuda"
 INDUCTOR = "PyTorch, torch/_inductor: utils.py, get_fused_kernel_name; codegen/triton.py"
 NCCL = "NCCL, src/device/generate.py"
 KINETO = "Kineto, CuptiActivity.cpp: names of copies and memsets"
@@ -83,6 +83,12 @@ def layout(letters: str) -> str:
     return f"of mm(a, b): a is {a}, b is {b}"
 
 
+def cutlass_layout(letters: str) -> str:
+    """CUTLASS documents its own operands; what they are in PyTorch is so where cuBLAS calls it."""
+    a, b = ({"n": "column", "t": "row"}[letter] for letter in letters)
+    return f"A {a}-major, B {b}-major; called through cuBLAS, {layout(letters)}"
+
+
 def letters(match: re.Match) -> str:
     kinds = [LETTERS.get(letter, letter) for letter in match[1]]
     return f"{kinds[0]} in, {kinds[-2]} accumulation, {kinds[-1]} out"
@@ -100,7 +106,7 @@ def gemm(match: re.Match) -> str:
     kind = {"s": "fp32", "d": "fp64", "h": "fp16", "i": "int32", "c": "complex fp32", "z": "complex fp64"}[match[2]]
     if match[3]:
         return f"{instruction(match[3])} tensor-core instruction, {kind} accumulation"
-    return f"{kind} GEMM{', by three multiplications (Gauss)' if match[1] else ''}, {PLAIN}"
+    return f"{kind} accumulation{', by three multiplications (Gauss)' if match[1] else ''}, {PLAIN}"
 
 
 def xmma(match: re.Match) -> str:

@@ -15,9 +15,8 @@ from common import lanes, names
 from common.events import GPU, RUNTIME, Event, Scalar, Trace, parsed
 
 LAUNCH = re.compile(
-    r"^(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|Memcpy\w*Async|Memset\w*Async)"
+    r"^(cuda|cu|hip)\w*(LaunchKernel|LaunchCooperativeKernel|GraphLaunch|Memcpy\w*Async|MemcpyWithStream|Memset\w*Async)"
 )
-LAUNCH_AMD = re.compile(r"^hip(ExtModuleLaunchKernel|ModuleLaunchKernel|MemcpyWithStream)")
 
 
 @dataclass
@@ -44,6 +43,7 @@ class Row:
     inputs: list[tuple]  # (shape, dtype, strides) of each tensor that the op takes, in its own order
     concrete: list[str]  # the op's arguments that are no tensors, as text, "" for a tensor
     moved: int | None  # bytes of a copy or memset of the driver
+    items: list[Item] = field(repr=False)  # the calls themselves, in the order of their launches in each step
 
     @property
     def dims(self) -> list:
@@ -135,6 +135,15 @@ def metadata_ops(trace: Trace, which: frozenset[str] = names.METADATA_OPS) -> tu
     ops = [e for e in trace.groups["cpu_op"] if e.name in which]
     ops = [op for op in ops if not marks or step_of(op) is not None]
     inside_another = lanes.innermost(ops, ops)
+    around = lanes.innermost(ops, [e for e in trace.of(RUNTIME) if is_launch(e.name)])
+    copies: set[int] = set()  # a reshape whose strides allow no view
+    for op in around.values():
+        outer: Event | None = op
+        while outer is not None and id(outer) not in copies:
+            copies.add(id(outer))
+            outer = inside_another.get(id(outer))
+    ops = [op for op in ops if id(op) not in copies]
+    inside_another = {point: op for point, op in inside_another.items() if id(op) not in copies}
     n = len(marks) or 1
     calls: dict[str, float] = defaultdict(float)
     for op in ops:
@@ -161,9 +170,10 @@ def _rows(inside: list[list[Item]]) -> tuple[list[Row], list[int]]:
         times = [item.us for item in group]
         share = sum(times) / total if total else 0.0
         inputs, concrete = _inputs(group[0].op)
-        sizes = {int(size) for item in group if isinstance(size := item.event.args and item.event.args.bytes, int)}
+        sizes = {n for item in group if isinstance(n := item.event.args and item.event.args.bytes, int) and n < 1e15}
         moved = sizes.pop() if len(sizes) == 1 and group[0].event.cat != "cpu_op" else None
-        rows.append(Row(name, family, origin, op, len(group) / len(inside), times, share, inputs, concrete, moved))
+        calls = len(group) / len(inside)
+        rows.append(Row(name, family, origin, op, calls, times, share, inputs, concrete, moved, group))
     return rows, order
 
 
@@ -172,7 +182,8 @@ def _inputs(op: Event | None) -> tuple[list[tuple], list[str]]:
     if op is None or op.args is None:
         return [], []
     dims, types, strides = (parsed(bytes(raw)) for raw in (op.args.dims, op.args.types, op.args.strides))
-    inputs = [(d, t, s) for d, t, s in zip_longest(dims, types, strides) if d]
+    tensors = zip_longest(dims, types, strides)
+    inputs = [(d, t if isinstance(t, str) else None, s) for d, t, s in tensors if d and isinstance(d, list)]
     return inputs, parsed(bytes(op.args.concrete))
 
 
@@ -218,8 +229,8 @@ def _spans(inside: list[list[Item]], steps: list[Event]) -> list[float]:
         around = [item.event for item in items] + steps[i : i + 1]
         start = steps[i].ts if steps else min((event.ts for event in around), default=0.0)
         end = max((event.end for event in around), default=0.0)
-        spans.append(end - max(start, before))
-        before = end
+        spans.append(max(0.0, end - max(start, before)))
+        before = max(before, end)
     return spans
 
 

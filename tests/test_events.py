@@ -107,8 +107,8 @@ def kernel(rows: list[dict]) -> dict:
 
 
 SET_ASIDE = {
-    "negative duration": (lambda rows: kernel(rows).update(dur=-1), "impossible duration"),
-    "absurd duration": (lambda rows: kernel(rows).update(dur=18446744073709551), "impossible duration"),
+    "negative duration": (lambda rows: kernel(rows).update(dur=-1), "impossible time"),
+    "absurd duration": (lambda rows: kernel(rows).update(dur=18446744073709551), "impossible time"),
     "no number": (lambda rows: kernel(rows).update(ts="soon"), "broken"),
     "twice": (lambda rows: rows.append(dict(kernel(rows))), "twice"),
     "no launch": (lambda rows: kernel(rows)["args"].update(correlation=999999), None),

@@ -28,6 +28,7 @@ READERS = (
     "checks_cpu",
     "checks_gpu",
     "checks_waste",
+    "checks_profiler",
     "guess",
     "roofline",
     "tables",

@@ -103,6 +103,12 @@ def fp32(tf32: bool) -> Callable:
     return lambda: torch.mm(x, w)
 
 
+def item() -> Callable:
+    """A value read back in the middle of a step, while the GPU is busy."""
+    x, w = tensor(4096, 4096), tensor(4096, 4096)
+    return lambda: torch.mm(x, w) * (1 if torch.mm(x, w).sum().item() > 0 else 2)
+
+
 def streams() -> Callable:
     """Two kernels that leave room for each other, on two streams."""
     x, y = tensor(1024, 2048, dtype=torch.float32), tensor(1024, 2048, dtype=torch.float32)
@@ -231,6 +237,7 @@ SITUATIONS: dict[str, Callable[[], Callable]] = {
     "sdpa_cudnn": lambda: sdpa(SDPBackend.CUDNN_ATTENTION),
     "fp32": lambda: fp32(tf32=False),
     "tf32": lambda: fp32(tf32=True),
+    "item": item,
     "streams": streams,
     "cold_cache": cold_cache,
     "recompile": recompile,
