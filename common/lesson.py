@@ -88,6 +88,7 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
     out = report.console()
     device, why = machine.choose(settings.device)
     machine.check_dtype(device, settings.dtype)
+    machine.check_cache()
     if settings.mode:
         machine.check_compiler(device, "--compile")
     machine.check_memory(device, elements, settings.dtype)
@@ -162,7 +163,7 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
     """What to do with the traces of this run, ready to paste."""
     report.line(out, "\nNext:")
     for path in traces:
-        report.command(out, f"drag {path} into https://ui.perfetto.dev (it stays on this machine)")
+        report.command(out, f"uv run -m common open {shlex.quote(str(path))}")
     for path in traces[:1]:
         eager = path.with_name(path.name.replace(f"_{settings.variant}", "_eager"))
         if eager != path and eager.exists():

@@ -203,6 +203,19 @@ def test_a_gpu_run_without_gpu_events_is_no_quiet_success(tmp_path):
     assert done.returncode == 1 and "lost GPU activity" in one_line(done.stderr)
 
 
+def test_doctor_finds_this_gpu_and_its_profiler():
+    done = run("-m", "common", "doctor")
+    assert "ok    gpu: NVIDIA " in done.stdout and "ok    profiler: a profiled launch shows up (cuda)" in done.stdout
+
+
+def test_the_findings_of_a_run_on_this_gpu(profiled):
+    _, _, out = profiled("03_simple_mlp.py")
+    said = out.split("What stands out:")[1].split("Next:")[0]
+    assert "Round trip through memory" in said and "aten::gelu to aten::mul, 50.33 MB" in said
+    _, _, out = profiled("01_matmul_add.py", "--size", "64")
+    assert "Cold start: the first step takes" in out and "Launch-bound: " in out
+
+
 def test_memory_is_checked_against_this_gpu(tmp_path):
     done = run("01_matmul_add.py", "--size", "400000", "--out", tmp_path)
     assert done.returncode == 1 and "this GPU has" in one_line(done.stderr)

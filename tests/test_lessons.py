@@ -187,6 +187,13 @@ def test_no_compiler_is_one_line_instead_of_eighty(call, tmp_path, monkeypatch):
     assert code == 1 and "needs a C++ compiler and no-such-compiler is not here" in one_line(err)
 
 
+def test_a_cache_folder_that_is_a_file_is_one_line(call, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "file"))
+    code, _, err = call("01_matmul_add", "--size", "8", "--out", tmp_path)
+    assert code == 1 and "TORCHINDUCTOR_CACHE_DIR is " in one_line(err) and "set it to a folder" in err
+
+
 def test_a_compiler_that_fails_is_one_line_too(tmp_path):
     env = {"CXX": "false", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = run("03_simple_mlp.py", *MLP, "--compile", "--out", tmp_path / "out", env=env)
