@@ -67,7 +67,7 @@ def test_a_run_prints_and_writes_what_it_promises(tmp_path, compiled_caches, scr
     assert "No GPU kernels in this trace" in own and "no NVIDIA driver" in own
     assert re.search(r"A step: \d kernels?, \d cop(y|ies), \d memsets?; GPU busy", recorded)
     following = rest[rest.index("Next:") + 1 :]
-    assert f"{name}.json into https://ui.perfetto.dev" in following[0] and "traces/recorded/h200" in following[1]
+    assert "uv run -m common open " in following[0] and "traces/recorded/h200" in following[1]
     again = shlex.join([*flags, "--out", str(tmp_path), "--compile"])
     assert (following[-1] == f"  uv run {script}.py {again}") == ("eager" in name)
     if "eager" in name:
