@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -33,6 +34,7 @@ class NotHere(Exception):
     """This variant cannot run on this machine, by no mistake of the reader's. The text says why in a line."""
 
 
+@cache
 def load(name: str) -> ModuleType:
     """A lesson's script as a module, by path: names that begin with a digit cannot be imported."""
     spec = importlib.util.spec_from_file_location(name, recorded.ROOT / f"{name}.py")
@@ -42,15 +44,20 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> None:
+Build = Callable[[str, torch.dtype], Workload]
+Beside = tuple[tuple[str, str], ...]  # (lesson, variant) of each
+
+
+def run(settings: Settings, elements: int, build: Build, beside: Beside = ()) -> None:
     """Run a lesson. Exits with status 1 and one line on standard error where the input or the machine is at fault.
 
     elements: how many numbers one forward holds at once, checked against the free memory before any are made.
     build: makes the tensors, on the device and in the dtype that it is given.
+    beside: what a GPU's trace is set against at the end: runs of the same shape, else the recorded ones.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to clean up
     try:
-        path = _run(settings, elements, build)
+        path = _run(settings, elements, build, beside)
         if settings.open and path:
             perfetto.serve(path)
     except (CannotRun, events.TraceError, perfetto.CannotOpen) as error:
@@ -83,7 +90,7 @@ def _cause(text: str) -> str:
     return next((line for line in lines if re.match(r"\w+(\.\w+)*(Error|Exception): ", line)), lines[0])[:200]
 
 
-def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], Workload]) -> Path | None:
+def _run(settings: Settings, elements: int, build: Build, beside: Beside) -> Path | None:
     """Returns the trace to open: that of this run or, where the variant cannot run here, the recorded one."""
     out = report.console()
     device, why = machine.choose(settings.device)
@@ -110,6 +117,7 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
         report.line(out, _environment(settings, device))
         report.line(out, f"This cannot run here: {reason}")
         shown = _show_recorded(out, settings)
+        _beside(out, settings, recorded.ROOT / shown if shown else None, beside)
         _next(out, settings, [shown] if shown else [])
         return recorded.ROOT / shown if shown else None
     report.line(out, _numerics(settings, result))
@@ -125,6 +133,7 @@ def _run(settings: Settings, elements: int, build: Callable[[str, torch.dtype], 
         raise CannotRun(f"{found} in {result.path}. {LOST}")
     else:
         _explain(out, trace, result.path)
+        _beside(out, settings, result.path, beside)
     shown = _show_recorded(out, settings) if device == "cpu" else None
     _next(out, settings, [path for path in (result.path, shown) if path])
     return result.path
@@ -196,6 +205,22 @@ def _show_recorded(out: Console, settings: Settings) -> Path | None:
     report.show(out, trace, settings.full_names, settings.guess)
     _explain(out, trace, shown)
     return shown
+
+
+def _beside(out: Console, settings: Settings, path: Path | None, beside: Beside) -> None:
+    """A trace of this lesson against those of the rungs before it."""
+    traces = {}
+    for name, variant in beside:
+        earlier = dataclasses.replace(settings, lesson=name, variant=variant).config("cuda")
+        own, found = settings.out / name / f"{earlier}.json", recorded.nearest(name, earlier)
+        if own.exists():
+            traces[str(own)] = reading.read(own)
+        elif found:
+            traces[f"{found[0].relative_to(recorded.ROOT)} (recorded)"] = reading.read(found[0])
+    if traces and path:
+        report.line(out, "\nBeside the rungs before:")
+        shown = path.relative_to(recorded.ROOT) if path.is_relative_to(recorded.ROOT) else path
+        verbs.beside(out, traces | {str(shown): reading.read(path)})
 
 
 def _explain(out: Console, trace: Trace, path: Path) -> None:

@@ -108,6 +108,14 @@ def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> Bound:
     return Bound(most, f"{known}, and {shares[most]:.0%} of that is in kernels bound by {most}", busy, whole)
 
 
+def limit_us(steps: Steps, roofs: list[Roof]) -> float | None:
+    """Microseconds of a step's kernels if each were at its limit; None where one of weight has no known limit."""
+    known = [(row, roof.ideal_us) for row, roof in zip(steps.rows, roofs, strict=True)]
+    if sum(row.share for row, ideal in known if ideal is None) > 0.1 or not known:
+        return None
+    return sum(row.per_step * (row.median_us if ideal is None else ideal) for row, ideal in known)
+
+
 def _rate(roof: Roof, limits: Peaks, seconds: float, peak: float | None) -> None:
     roof.tflops = roof.flops / seconds / 1e12 if roof.flops else None
     roof.gbps = roof.bytes / seconds / 1e9 if roof.bytes else None

@@ -14,7 +14,7 @@ from common import lanes, names, roofline, work
 from common.events import RUNTIME, Event, Trace
 from common.shapes import Roof
 from common.tables import us
-from common.work import Item, Steps
+from common.work import Item
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -228,7 +228,7 @@ def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
                 box = {"facecolor": COLORS[family], "edgecolor": "none", "pad": 1.5}  # in front of the limit's line
                 axes.text(x + took / 2, i, us(took), ha="center", va="center", color=color, bbox=box)
             x += took
-        limit = _limit(steps, roofline.roofs(trace, steps))
+        limit = roofline.limit_us(steps, roofline.roofs(trace, steps))
         if limit is not None:
             limits = True
             axes.plot([limit, limit], [i - 0.42, i + 0.42], color="black", linewidth=2)
@@ -241,11 +241,3 @@ def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
         handles.append(Line2D([], [], color="black", linewidth=2, label="the same kernels at the GPU's limit"))
     figure.legend(handles=handles, loc="lower left", ncols=len(handles), frameon=False, bbox_to_anchor=(0.02, 0))
     return figure
-
-
-def _limit(steps: Steps, roofs: list[Roof]) -> float | None:
-    """Microseconds of a step's kernels if each were at its limit; None where one of weight has no known limit."""
-    known = [(row, roof.ideal_us) for row, roof in zip(steps.rows, roofs, strict=True)]
-    if sum(row.share for row, ideal in known if ideal is None) > 0.1 or not known:
-        return None
-    return sum(row.per_step * (row.median_us if ideal is None else ideal) for row, ideal in known)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from common import compare, decode, findings, names, tables
+from common import compare, decode, findings, names, roofline, tables
 from common.compare import Side
 from common.decode import Decoded
 from common.events import Trace
@@ -87,6 +87,13 @@ def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: b
     out.print(tables.figures(_figures(sides)))
 
 
+def beside(out: Console, traces: dict[str, Trace]) -> None:
+    """The figures of several traces side by side, each with its title."""
+    for letter, title in zip("ABCDEFGHIJ", traces, strict=False):
+        line(out, f"{letter}  {title}")
+    out.print(tables.figures(_figures([compare.side(trace) for trace in traces.values()])))
+
+
 def _differences(a: Side, b: Side) -> list[str]:
     """What the kernels alone do not say: memory traffic, and ops without GPU work."""
     said = []
@@ -120,6 +127,11 @@ def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
         least = [f"at least {us(side.bytes / 1e6)} MB" for side in sides]
         cells = [_cell(value, whole[0], " MB") or text for value, text in zip(whole, least, strict=True)]
         figures.append(("memory traffic", cells))
+        limits = [roofline.limit_us(side.steps, side.roofs) for side in sides]
+        shares = [
+            f"{limit / side.steps.busy_us:.0%}" if limit else "" for limit, side in zip(limits, sides, strict=True)
+        ]
+        figures.append(("at its kernels' limit", shares))
     return figures
 
 
