@@ -23,6 +23,8 @@ REPORTS = ("show", "compare", "explain", "decode")  # verbs that print what is i
 def main() -> None:
     if sys.stdout is None:  # closed by whoever started this
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if hasattr(sys.stdout, "reconfigure"):  # a letter that the terminal's encoding lacks is no reason to fail
+        sys.stdout.reconfigure(errors="backslashreplace")
     parser = argparse.ArgumentParser(prog="uv run -m common", description="Ask trace files of torch.profiler.")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     show = _verb(verbs, "show", "the kernel table of one step, against the GPU's limits")
@@ -46,11 +48,13 @@ def main() -> None:
     draw.add_argument("-o", "--output", type=_picture, required=True, metavar="FILE", help="a .svg or .png file")
     draw.add_argument("--summary", action="store_true", help="instead: the GPU's work of a step, a bar for each trace")
     args = parser.parse_args()
+    if args.verb == "draw" and args.output.resolve() in [path.resolve() for path in args.traces]:
+        draw.error(f"{args.output} is one of the traces")
     if args.verb == "open":
         _open(args.traces[0], args.offline)
         return
     if args.verb == "doctor":
-        sys.exit(_doctor(args.json))
+        args.traces = []
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
     if args.verb == "decode":
@@ -89,7 +93,8 @@ def _doctor(as_json: bool) -> int:
     for verdict in verdicts:
         report.line(out, f"Cannot run here as asked: {verdict.commands} ({verdict.why}).")
     if not verdicts:
-        report.line(out, "Every lesson can run here.")
+        gpu = next(check for check in checks if check.id == "gpu").state == doctor.OK
+        report.line(out, f"Every lesson can run here{'' if gpu else ', 04 and 05 by their recorded traces'}.")
     return 1 if verdicts else 0
 
 
@@ -99,11 +104,15 @@ def _answer(args: argparse.Namespace) -> None:
 
     try:
         traces = [report.read(path) for path in args.traces]
+        status = 0
         if args.verb == "draw":
             _draw(args, traces)
+        elif args.verb == "doctor":
+            status = _doctor(args.json)
         else:
             (_records if args.json else _report)(args, traces)
         sys.stdout.flush()
+        sys.exit(status)
     except events.TraceError as error:
         report.error(str(error))
         sys.exit(1)
@@ -123,11 +132,11 @@ def _draw(args: argparse.Namespace, traces: list) -> None:
     except OSError as error:
         report.error(f"cannot write {args.output}: {error.strerror or error}")
         sys.exit(1)
-    print(f"wrote {args.output}")
+    report.line(report.console(), f"wrote {args.output}")
 
 
 def _picture(text: str) -> Path:
-    if not text.lower().endswith((".svg", ".png")):
+    if Path(text).suffix.lower() not in (".svg", ".png"):
         raise argparse.ArgumentTypeError(f"{text[:60]!r} is neither a .svg nor a .png file")
     return Path(text)
 

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import sysconfig
 import warnings
@@ -83,14 +84,18 @@ def check_compiler(device: str, what: str) -> None:
     """torch.compile on a CPU builds C++, Triton on a GPU a small launcher in C; both against Python's headers."""
     if device == "cpu":
         usual, package = ("clang++" if sys.platform == "darwin" else "cl" if os.name == "nt" else "g++"), "g++"
-        names = [os.environ.get("CXX") or usual]
+        names = [os.environ.get("CXX", "").strip() or usual]
     else:
-        names, package = [os.environ["CC"]] if os.environ.get("CC") else ["gcc", "clang", "cc"], "gcc"
+        own = os.environ.get("CC", "").strip()
+        names, package = [own] if own else ["gcc", "clang", "cc"], "gcc"
     names = [name.split()[0] for name in names]  # "ccache g++", "g++ -O2"
-    if not any(shutil.which(name) for name in names):
-        language, variable = ("C++", "CXX") if device == "cpu" else ("C", "CC")
-        way_out = f"install one (Debian, Ubuntu: apt install {package}) or set {variable}"
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    language, variable = ("C++", "CXX") if device == "cpu" else ("C", "CC")
+    way_out = f"install one (Debian, Ubuntu: apt install {package}) or set {variable}"
+    if found is None:
         raise CannotRun(f"{what} needs a {language} compiler and {names[0]} is not here; {way_out}")
+    if os.name != "nt" and subprocess.run([found, "--version"], capture_output=True).returncode:
+        raise CannotRun(f"{what} needs a {language} compiler and {found} does not work; {way_out}")
     if not (Path(sysconfig.get_paths()["include"]) / "Python.h").exists():
         way_out = "Debian, Ubuntu: apt install python3-dev; or let uv bring a Python with them: uv python install"
         raise CannotRun(f"{what} needs Python's C headers and they are not here ({way_out})")

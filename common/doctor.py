@@ -1,5 +1,6 @@
 """What this machine can do for the lessons: a check a line, each with the way out. Torch starts in a child process."""
 
+import http.client
 import importlib.util
 import json
 import os
@@ -8,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import urllib.error
 import urllib.request
 from dataclasses import asdict, dataclass
@@ -22,8 +24,9 @@ from huggingface_hub import constants
 
 PROBE_S = 120  # torch's first import from a cold disk takes half a minute
 HUB_S = 5
+MARK = "probe: "  # before what the probe tells
 MEMORY = 3e9  # bytes free: the articles' largest shape takes 1.2 GB on a CPU
-DISK = 1e9
+DISK = 2e8
 OK, NOTE, BAD = "ok", "note", "FAIL"
 
 
@@ -49,7 +52,7 @@ def diagnose(folder: Path) -> tuple[list[Check], list[Verdict]]:
     checks = [
         *(_torch(facts), _gpu(facts), _profiler(facts), _compiler(facts, "compile"), _compiler(facts, "triton")),
         *(
-            _cache("triton-cache", "TRITON_CACHE_DIR", Path.home() / ".triton" / "cache"),
+            _cache("triton-cache", "TRITON_CACHE_DIR", Path(os.path.expanduser("~"), ".triton", "cache")),
             _cache("inductor-cache", "TORCHINDUCTOR_CACHE_DIR", _inductor()),
         ),
         *(
@@ -77,13 +80,15 @@ def _probe() -> dict:
     env = {key: value for key, value in os.environ.items() if key not in caches}
     command = [sys.executable, "-m", "common.probe"]
     try:
-        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=PROBE_S)
-        return json.loads(done.stdout.strip().splitlines()[-1])
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=PROBE_S)
     except subprocess.TimeoutExpired:
         return {"error": f"torch did not answer in {PROBE_S} s"}
-    except (IndexError, ValueError):
-        last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        return {"error": f"torch does not start: {last[0][:200]}"}
+    lines = done.stdout.decode(errors="replace").splitlines()
+    told = next((line.removeprefix(MARK) for line in lines if line.startswith(MARK)), None)
+    if told is None:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return {"error": f"torch does not start: {last[0][:200] if last else f'status {done.returncode}'}"}
+    return json.loads(told)
 
 
 def _torch(facts: dict) -> Check:
@@ -100,10 +105,13 @@ def _smi() -> str | None:
         return None
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(query, capture_output=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        return "a GPU whose nvidia-smi does not answer"
+    except OSError:
         return None
-    return ", driver ".join(done.stdout.splitlines()[0].split(", ")) if done.returncode == 0 and done.stdout else None
+    first = done.stdout.decode(errors="replace").partition("\n")[0].split(", ")
+    return ", driver ".join(first) if done.returncode == 0 and len(first) == 2 else None
 
 
 def _gpu(facts: dict) -> Check:
@@ -144,7 +152,11 @@ def _compiler(facts: dict, key: str) -> Check:
 
 
 def _inductor() -> Path:
-    return Path(tempfile.gettempdir()) / f"torchinductor_{getuser()}"
+    try:
+        user = getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    return Path(tempfile.gettempdir()) / f"torchinductor_{user}"
 
 
 def _cache(id_: str, variable: str, usual: Path) -> Check:
@@ -160,16 +172,25 @@ def _cache(id_: str, variable: str, usual: Path) -> Check:
 def _hub() -> Check:
     if constants.HF_HUB_OFFLINE:
         return Check("hub", NOTE, "HF_HUB_OFFLINE is set", "04 uses LOCAL_KERNELS or the liger-kernel package")
-    try:
-        with urllib.request.urlopen(constants.ENDPOINT, timeout=HUB_S):
-            pass
-    except urllib.error.HTTPError:
-        pass  # it answered
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "reason", error)
+    asked: list[str] = []
+    thread = threading.Thread(target=lambda: asked.append(_ask(constants.ENDPOINT)), daemon=True)
+    thread.start()
+    thread.join(2 * HUB_S)  # a server may answer a byte at a time
+    if reason := asked[0] if asked else "no answer":
         way_out = f"check network and proxy, or {hub.PACKAGE}"
         return Check("hub", NOTE, f"{constants.ENDPOINT} cannot be reached ({reason})", way_out)
     return Check("hub", OK, f"{constants.ENDPOINT} answers")
+
+
+def _ask(endpoint: str) -> str:
+    """Why it does not answer; "" where it does, with whatever status."""
+    try:
+        with urllib.request.urlopen(endpoint, timeout=HUB_S):
+            return "" if endpoint.startswith("http") else "no http address"
+    except urllib.error.HTTPError:
+        return ""
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return str(getattr(error, "reason", "") or error or type(error).__name__)
 
 
 def _kernel() -> Check:
@@ -185,8 +206,10 @@ def _local() -> Check:
         return Check(
             "local", NOTE, "LOCAL_KERNELS is not set", f"a folder of your own: LOCAL_KERNELS={hub.REPO}=FOLDER"
         )
+    if any("=" not in entry for entry in text.split(":")):
+        return Check("local", BAD, f"LOCAL_KERNELS is {text}", f"make it {hub.REPO}=FOLDER")
     if folder is None:
-        return Check("local", BAD, f"LOCAL_KERNELS does not name {hub.REPO}", f"make it {hub.REPO}=FOLDER")
+        return Check("local", NOTE, f"LOCAL_KERNELS names other kernels than {hub.REPO}")
     if not folder.is_dir():
         return Check("local", BAD, f"LOCAL_KERNELS names {folder}, which is no folder", "correct or unset it")
     return Check("local", OK, f"LOCAL_KERNELS names {folder}")
@@ -237,14 +260,20 @@ def _verdicts(facts: dict, checks: dict[str, Check]) -> list[Verdict]:
         return next((check.says for id_, check in checks.items() if id_ in ids and check.state == BAD), "")
 
     found, gpu = [], facts.get("device") == "cuda"
-    if why := bad("torch", "profiler", "memory", "traces", "temporary", "inductor-cache"):
+    if why := bad("torch", "profiler", "traces", "temporary", "inductor-cache"):
         found.append(Verdict("every lesson", why))
+    if why := bad("memory"):
+        found.append(Verdict("some lessons at the articles' shapes", why))
     if why := bad("gpu"):
         found.append(Verdict("any lesson with --device cuda", why))
+    if gpu and facts["dtype"]:
+        found.append(Verdict("every lesson without --dtype fp16", facts["dtype"]))
     if why := bad("compile", *["triton-cache"] * gpu):
         found.append(Verdict("01, 02 and 03 with --compile", why))
-    if gpu and (why := bad("triton", "triton-cache", "local")):
+    if why := bad("local", *["triton", "triton-cache"] * gpu):
         found.append(Verdict("04_liger_mlp.py", why))
     elif gpu and not any(checks[id_].state == OK for id_ in ("hub", "local", "liger")):
         found.append(Verdict("04_liger_mlp.py", f"{checks['hub'].says}, and {checks['liger'].says}"))
+    if gpu and (why := bad("triton", "triton-cache")):
+        found.append(Verdict("05_fused_mlp.py", why))
     return found

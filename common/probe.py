@@ -9,6 +9,8 @@ from common.session import quiet
 import torch
 from torch.profiler import ProfilerActivity, profile
 
+MARK = "probe: "
+
 
 def main() -> None:
     device, why = machine.choose(None)
@@ -26,7 +28,7 @@ def main() -> None:
     with quiet():
         facts["recorded"] = _profiled(device)
     facts["free_bytes"] = torch.cuda.mem_get_info()[0] if device == "cuda" else None
-    print(json.dumps(facts))
+    print(f"{MARK}{json.dumps(facts)}", flush=True)  # behind whatever torch has printed
 
 
 def _profiled(device: str) -> int:

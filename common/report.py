@@ -110,8 +110,8 @@ def titles(paths: list[Path], traces: list[Trace]) -> list[str]:
         stem = path.name.removesuffix(".gz").removesuffix(".json")
         short.append(f"{trace.lesson.get('name')}, {variant}" if variant else stem)
     if len(set(short)) < len(short):
-        return [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
-    return short
+        short = [path.name.removesuffix(".gz").removesuffix(".json") for path in paths]
+    return short if len(set(short)) == len(short) else [str(path) for path in paths]
 
 
 def summary(steps: Steps) -> str:

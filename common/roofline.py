@@ -110,9 +110,10 @@ def step_bound(trace: Trace, steps: Steps, rows: list[Roof]) -> Bound:
 
 def limit_us(steps: Steps, roofs: list[Roof]) -> float | None:
     """Microseconds of a step's kernels if each were at its limit; None where one of weight has no known limit."""
-    known = [(row, roof.ideal_us) for row, roof in zip(steps.rows, roofs, strict=True)]
-    if sum(row.share for row, ideal in known if ideal is None) > 0.1 or not known:
+    rows = zip(steps.rows, roofs, strict=True)
+    if sum(row.share for row, roof in zip(steps.rows, roofs, strict=True) if roof.ideal_us is None) > 0.1 or not roofs:
         return None
+    known = [(row, None if roof.bound == "latency" else roof.ideal_us) for row, roof in rows]
     return sum(row.per_step * (row.median_us if ideal is None else ideal) for row, ideal in known)
 
 

@@ -118,7 +118,7 @@ def per_step(trace: Trace, device: Scalar = None) -> Steps:
         kernels=statistics.median(kernels),
         copies=statistics.median(copies),
         memsets=statistics.median(memsets),
-        busy_us=statistics.median(_busy(items) if on_gpu else sum(item.us for item in items) for items in inside),
+        busy_us=statistics.median(busy(items) if on_gpu else sum(item.us for item in items) for items in inside),
         cpu_us=statistics.median(step.dur for _, step in marks) if marks else 0.0,
         span_us=statistics.median(spans),
         spans_us=spans,
@@ -234,9 +234,10 @@ def _spans(inside: list[list[Item]], steps: list[Event]) -> list[float]:
     return spans
 
 
-def _busy(items: list[Item]) -> float:
-    busy, until = 0.0, float("-inf")
+def busy(items: list[Item]) -> float:
+    """Microseconds in which at least one of them runs."""
+    total, until = 0.0, float("-inf")
     for event in sorted((item.event for item in items), key=lambda event: event.ts):
-        busy += max(0.0, event.end - max(until, event.ts))
+        total += max(0.0, event.end - max(until, event.ts))
         until = max(until, event.end)
-    return busy
+    return total

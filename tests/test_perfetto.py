@@ -104,6 +104,24 @@ def test_wrong_paths_hosts_and_origins_get_nothing(tmp_path):
         assert get(server, file, Host=f"localhost:{server.port}")[0] == 200
 
 
+def test_the_file_is_that_of_the_start_and_the_address_may_lack_its_slash(tmp_path):
+    path = tmp_path / "t.json"
+    path.write_text("{}")
+    with serving(path) as server:
+        path.unlink()
+        assert get(server, f"/{server.token}")[0] == 301
+        assert get(server, f"/{server.token}/trace.json")[1] == b"{}"
+
+
+def test_wrong_requests_do_not_keep_it_alive():
+    with serving(TRACE, patience_s=1.0) as server:
+        while server.thread.is_alive():
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                get(server, "/wrong/")
+            time.sleep(0.2)
+        assert "no browser asked" in str(server.ended[0])
+
+
 def test_offline_serves_nothing_outside_the_ui():
     with serving(TRACE, offline=True) as server:
         page = f"/{server.token}/"
@@ -221,7 +239,7 @@ def test_a_file_that_is_not_there_is_one_line():
     done = run("-m", "common", "open", "nothing.json")
     assert done.returncode == 1 and one_line(done.stderr) == "nothing.json: No such file or directory"
     done = run("-m", "common", "open", ROOT)
-    assert done.returncode == 1 and "Is a directory" in one_line(done.stderr)
+    assert done.returncode == 1 and "is no file" in one_line(done.stderr)
 
 
 def started(*words, env):
