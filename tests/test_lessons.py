@@ -194,8 +194,17 @@ def test_a_cache_folder_that_is_a_file_is_one_line(call, tmp_path, monkeypatch):
     assert code == 1 and "TORCHINDUCTOR_CACHE_DIR is " in one_line(err) and "set it to a folder" in err
 
 
+def test_a_compiler_that_does_not_run_is_one_line(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("CXX", "false")
+    code, _, err = call("03_simple_mlp", *MLP, "--compile", "--out", tmp_path)
+    assert code == 1 and "needs a C++ compiler" in one_line(err) and "/false does not work" in err
+
+
 def test_a_compiler_that_fails_is_one_line_too(tmp_path):
-    env = {"CXX": "false", "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    compiler = tmp_path / "c++"  # one that answers, as a broken installation does, and compiles nothing
+    compiler.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "g++ 12.2.0"\n')
+    compiler.chmod(0o755)
+    env = {"CXX": str(compiler), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     done = run("03_simple_mlp.py", *MLP, "--compile", "--out", tmp_path / "out", env=env)
     assert done.returncode == 1 and "torch.compile failed, run without --compile" in one_line(done.stderr)
 
