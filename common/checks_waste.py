@@ -12,25 +12,9 @@ from common.tables import plural, scaled, us
 from common.vocabulary import PLAIN
 from common.work import Row
 
-ASKED = frozenset(  # ops that a program calls in order to copy
-    f"aten::{name}"
-    for name in (
-        *(
-            "copy_",
-            "clone",
-            "contiguous",
-            "to",
-            "_to_copy",
-            "type_as",
-            "cat",
-            "concat",
-            "concatenate",
-            "stack",
-            "hstack",
-        ),
-        *("vstack", "dstack", "column_stack", "repeat", "repeat_interleave", "tile", "roll", "index", "index_select"),
-    )
-)
+COPYING = "copy_ clone contiguous to _to_copy type_as cat concat concatenate stack hstack vstack dstack column_stack"
+COPYING += " repeat repeat_interleave tile roll index index_select"
+ASKED = frozenset(f"aten::{name}" for name in COPYING.split())  # ops that a program calls in order to copy
 COPIES = (  # part of an op's name, why it copies and what to try
     (
         "addmm",
