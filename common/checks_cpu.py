@@ -167,5 +167,10 @@ def synchronize(seen: Seen) -> Finding | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(cold_start, recompilation, synchronize, compiled_region, metadata_ops, occupancy_queries),
+    cold_start,
+    recompilation,
+    synchronize,
+    compiled_region,
+    metadata_ops,
+    occupancy_queries,
 )

@@ -51,7 +51,7 @@ def _at_a_limit(seen: Seen, kind: str, ratio: str, advice: str) -> Finding | Non
     reach = (
         f"at that limit they would take {us(room)} us less" if room >= WORTH * seen.steps.busy_us else "they are there"
     )
-    if room > 0.25 * seen.total(row for row, _ in mine):
+    if room > 0.25 * seen.steps.total_us(row for row, _ in mine):
         advice = "That is far: another kernel, backend or tile may come closer (torch.compile, mode max-autotune)."
     text = f"{kind.capitalize()}-bound: {share:.0%} of the GPU's time is in kernels whose {ratio}; {reach}. {advice}"
     return Finding(f"{kind}-bound", text, longest(row.items[-1].event for row, _ in mine), room, room)
@@ -76,7 +76,7 @@ def hotspot(seen: Seen) -> Finding | None:
     share = sum(row.share for row in mine)
     if len(rows) < 3 or share < HOT or recompilation(seen):
         return None
-    total = seen.total(mine)
+    total = seen.steps.total_us(mine)
     ideal = [seen.roofs[i].ideal_us for i in rows[name]]
     room = None
     if None not in ideal:
@@ -179,5 +179,12 @@ def overlap(seen: Seen) -> Finding | None:
 
 
 CHECKS: tuple[Check, ...] = (
-    *(launch_bound, compute_bound, memory_bound, hotspot, variance, tiny_launches, graph_replay, overlap),
+    launch_bound,
+    compute_bound,
+    memory_bound,
+    hotspot,
+    variance,
+    tiny_launches,
+    graph_replay,
+    overlap,
 )

@@ -7,6 +7,10 @@ from common.findings import FIRST, Check, Finding, Seen, longest, short
 from common.tables import plural, us
 
 SYNCHRONIZE = re.compile(r"^(cuda|hip)DeviceSynchronize$")
+LOSES = (  # why a profiler records nothing of the GPU
+    "another profiler holds CUPTI (Nsight, DCGM), the driver keeps profiling for administrators"
+    " (NVreg_RestrictProfilingToAdminUsers=0 opens it), or WSL lacks CUPTI"
+)
 OCCUPANCY_LIMIT = 49_152  # bytes of shared memory a block, above which the profiler's occupancy is 0
 
 

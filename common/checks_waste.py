@@ -61,8 +61,8 @@ def memset_before_gemm(seen: Seen) -> Finding | None:
     calls = plural(sum(row.per_step for row in rows), "memset")
     text = (
         f"Memset in front of a GEMM: {calls}{f' of {sizes}' if sizes else ''} a step inside"
-        f" {', '.join(sorted({row.op for row in rows}))}, {us(seen.total(rows))} us. The library clears a workspace"
-        " of its own: part of the GEMM's price, and not yours to remove."
+        f" {', '.join(sorted({row.op for row in rows}))}, {us(seen.steps.total_us(rows))} us. The library clears a"
+        " workspace of its own: part of the GEMM's price, and not yours to remove."
     )
     return Finding("memset-before-gemm", text, longest(i.event for row in rows for i in row.items), 0.0)
 
@@ -84,9 +84,9 @@ def tensor_cores_unused(seen: Seen) -> Finding | None:
         why = "SDPA's math backend computes in fp32: let it choose flash, efficient or cuDNN."
     text = (
         f"Tensor cores unused: {names.short(rows[0].name)} multiplies fp32 on the ordinary cores,"
-        f" {us(seen.total(rows))} us a step. {why}"
+        f" {us(seen.steps.total_us(rows))} us a step. {why}"
     )
-    return Finding("tensor-cores-unused", text, longest(item.event for item in items), seen.total(rows))
+    return Finding("tensor-cores-unused", text, longest(item.event for item in items), seen.steps.total_us(rows))
 
 
 def _is_plain_fp32(row: Row) -> bool:

@@ -96,9 +96,7 @@ def _find(body: str, rules: Rules) -> list[Part]:
 def _scan(body: str, rules: Rules) -> tuple[list[Part], list[str]]:
     """In an underscored name: part by part. What no rule takes is kept up to the next underscore."""
     parts, rest, left, at = [], [], list(rules), 0
-    body = re.sub(
-        r"(?<=\w)[(<].*", "", body
-    )  # arguments say nothing more; "Memset (Device)" has a space before its word
+    body = re.sub(r"(?<=\w)[(<].*", "", body)  # arguments say no more; "Memset (Device)" has a space before its word
     while at < len(body):
         if body[at] in "_ ":
             at += 1

@@ -17,6 +17,7 @@ from getpass import getuser
 from pathlib import Path
 
 from common import hub
+from common.checks_profiler import LOSES
 from common.recorded import ROOT
 
 import psutil
@@ -49,23 +50,11 @@ class Verdict:
 def diagnose(folder: Path) -> tuple[list[Check], list[Verdict]]:
     """The checks, and what cannot run here as asked. `folder` is where traces go."""
     facts = _probe()
-    checks = [
-        *(_torch(facts), _gpu(facts), _profiler(facts), _compiler(facts, "compile"), _compiler(facts, "triton")),
-        *(
-            _cache("triton-cache", "TRITON_CACHE_DIR", Path(os.path.expanduser("~"), ".triton", "cache")),
-            _cache("inductor-cache", "TORCHINDUCTOR_CACHE_DIR", _inductor()),
-        ),
-        *(
-            _hub(),
-            _kernel(),
-            _local(),
-            _package(),
-            _system(),
-            _memory(facts),
-            _disk("traces", folder),
-            _disk("temporary", Path(tempfile.gettempdir())),
-        ),
-    ]
+    checks = [_torch(facts), _gpu(facts), _profiler(facts), _compiler(facts, "compile"), _compiler(facts, "triton")]
+    checks.append(_cache("triton-cache", "TRITON_CACHE_DIR", Path(os.path.expanduser("~"), ".triton", "cache")))
+    checks.append(_cache("inductor-cache", "TORCHINDUCTOR_CACHE_DIR", _inductor()))
+    checks += [_hub(), _kernel(), _local(), _package(), _system(), _memory(facts)]
+    checks += [_disk("traces", folder), _disk("temporary", Path(tempfile.gettempdir()))]
     return checks, _verdicts(facts, {check.id: check for check in checks})
 
 
@@ -131,11 +120,7 @@ def _profiler(facts: dict) -> Check:
         return Check("profiler", BAD, "not tried, for torch does not start", "see torch above")
     if facts["recorded"]:
         return Check("profiler", OK, f"a profiled launch shows up ({facts['device']})")
-    way_out = (
-        "another profiler may hold CUPTI (Nsight, DCGM), the driver may keep profiling for administrators"
-        " (NVreg_RestrictProfilingToAdminUsers=0), or WSL may lack CUPTI"
-    )
-    return Check("profiler", BAD, "a profiled launch leaves no event on the GPU", way_out)
+    return Check("profiler", BAD, "a profiled launch leaves no event on the GPU", f"likely: {LOSES}")
 
 
 def _compiler(facts: dict, key: str) -> Check:

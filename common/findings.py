@@ -15,7 +15,7 @@ from common import lanes, names, roofline, work
 from common.events import GPU, RUNTIME, Event, Trace
 from common.roofline import Bound
 from common.shapes import Roof
-from common.work import Row, Steps
+from common.work import Steps
 
 SHOWN = 3  # events of evidence
 WORTH = 0.01  # of the GPU's time: less is not worth a word
@@ -69,20 +69,10 @@ class Seen:
         step_of = lanes.finder(list(enumerate(self.marks)))
         return [event for event in events if not self.marks or step_of(event) is not None]
 
-    def total(self, rows: Iterable[Row]) -> float:
-        """Microseconds of the rows' calls in a step, on average: unlike medians these add up."""
-        return sum(sum(row.times) for row in rows) / self.n
-
     @cached_property
     def busy(self) -> list[tuple[float, float]]:
-        """When the GPU works, as stretches that do not touch."""
-        stretches: list[tuple[float, float]] = []
-        for event in sorted(self.trace.of(GPU), key=lambda event: event.ts):
-            if stretches and event.ts <= stretches[-1][1]:
-                stretches[-1] = (stretches[-1][0], max(stretches[-1][1], event.end))
-            else:
-                stretches.append((event.ts, event.end))
-        return stretches
+        """When the GPU works."""
+        return list(work.stretches(self.trace.of(GPU)))
 
     def gpu_busy(self, event: Event) -> float:
         """The share of an event's time in which the GPU works."""

@@ -14,6 +14,7 @@ from types import ModuleType
 
 from common import device as machine
 from common import events, perfetto, reading, recorded, report, session, verbs, work
+from common.checks_profiler import LOSES
 from common.cli import Settings
 from common.device import CannotRun
 from common.events import Trace
@@ -24,10 +25,7 @@ import torch
 from rich.console import Console
 
 FINDINGS = 5  # of those that `explain` has
-LOST = (
-    "The profiler lost GPU activity: do not trust this trace. Likely causes: another profiler holds CUPTI (Nsight,"
-    " DCGM), the driver keeps profiling for administrators (NVreg_RestrictProfilingToAdminUsers), or WSL without CUPTI"
-)
+LOST = f"The profiler lost GPU activity: do not trust this trace. Likely causes: {LOSES}"
 
 
 class NotHere(Exception):
@@ -116,8 +114,7 @@ def _run(settings: Settings, elements: int, build: Build, beside: Beside) -> Pat
     except NotHere as reason:
         report.line(out, _environment(settings, device))
         report.line(out, f"This cannot run here: {reason}")
-        shown = _show_recorded(out, settings)
-        _beside(out, settings, recorded.ROOT / shown if shown else None, beside)
+        shown = _show_recorded(out, settings, beside)
         _next(out, settings, [shown] if shown else [])
         return recorded.ROOT / shown if shown else None
     report.line(out, _numerics(settings, result))
@@ -133,8 +130,8 @@ def _run(settings: Settings, elements: int, build: Build, beside: Beside) -> Pat
         raise CannotRun(f"{found} in {result.path}. {LOST}")
     else:
         _explain(out, trace, result.path)
-        _beside(out, settings, result.path, beside)
-    shown = _show_recorded(out, settings) if device == "cpu" else None
+        _beside(out, settings, trace, result.path, beside)
+    shown = _show_recorded(out, settings, beside) if device == "cpu" else None
     _next(out, settings, [path for path in (result.path, shown) if path])
     return result.path
 
@@ -187,7 +184,7 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
         report.command(out, f"uv run {later[0]}")
 
 
-def _show_recorded(out: Console, settings: Settings) -> Path | None:
+def _show_recorded(out: Console, settings: Settings, beside: Beside) -> Path | None:
     """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape. Returns its path."""
     asked = settings.config("cuda")
     found = recorded.nearest(settings.lesson, asked)
@@ -204,11 +201,12 @@ def _show_recorded(out: Console, settings: Settings) -> Path | None:
     _ask(out, settings)
     report.show(out, trace, settings.full_names, settings.guess)
     _explain(out, trace, shown)
+    _beside(out, settings, trace, shown, beside)
     return shown
 
 
-def _beside(out: Console, settings: Settings, path: Path | None, beside: Beside) -> None:
-    """A trace of this lesson against those of the rungs before it."""
+def _beside(out: Console, settings: Settings, trace: Trace, path: Path, beside: Beside) -> None:
+    """The trace of this lesson against those of the rungs before it."""
     traces = {}
     for name, variant in beside:
         earlier = dataclasses.replace(settings, lesson=name, variant=variant).config("cuda")
@@ -217,10 +215,9 @@ def _beside(out: Console, settings: Settings, path: Path | None, beside: Beside)
             traces[str(own)] = reading.read(own)
         elif found:
             traces[f"{found[0].relative_to(recorded.ROOT)} (recorded)"] = reading.read(found[0])
-    if traces and path:
+    if traces:
         report.line(out, "\nBeside the rungs before:")
-        shown = path.relative_to(recorded.ROOT) if path.is_relative_to(recorded.ROOT) else path
-        verbs.beside(out, traces | {str(shown): reading.read(path)})
+        verbs.beside(out, traces | {str(path): trace})
 
 
 def _explain(out: Console, trace: Trace, path: Path) -> None:

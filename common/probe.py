@@ -4,12 +4,11 @@ import json
 from typing import Any
 
 from common import device as machine
+from common.doctor import MARK
 from common.session import quiet
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-
-MARK = "probe: "
 
 
 def main() -> None:

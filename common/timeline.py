@@ -78,8 +78,9 @@ class _Step:
         spans = [self.steps.spans_us[i] for i in working]
         chosen = working[spans.index(statistics.median_low(spans))]
         self.items: list[Item] = sorted(self.steps.inside[chosen], key=lambda item: item.event.ts)
-        roofs = dict(zip(map(_key, self.steps.rows), roofline.roofs(trace, self.steps), strict=True))
-        self.roofs = [roofs.get((item.event.name, _by(item))) for item in self.items]
+        pairs = zip(self.steps.rows, roofline.roofs(trace, self.steps), strict=True)
+        roofs = {id(item): roof for row, roof in pairs for item in row.items}
+        self.roofs = [roofs[id(item)] for item in self.items]
         on_cpu = [*trace.groups["user_annotation"], *trace.groups["cpu_op"], *trace.of(RUNTIME)]
         if marks:
             mark = marks[chosen][1]
@@ -96,9 +97,8 @@ class _Step:
         gpu = [] if not self.steps.on_gpu else [e for e in trace.of(GPU) if e.end > self.start and e.ts < end]
         self.others = [e for e in gpu if id(e) not in mine]  # of the steps before and behind
         self.depth = 1 + max((depth for _, depth in self.cpu), default=0)
-        self.lanes = sorted({_lane(event) for event in gpu}, key=lambda lane: [str(x).zfill(12) for x in lane])[
-            :DEEPEST
-        ]
+        lanes_ = sorted({_lane(event) for event in gpu}, key=lambda lane: [str(x).zfill(12) for x in lane])
+        self.lanes = lanes_[:DEEPEST]
         self.gpu_y = self.depth * ROW + 0.15
         self.height = self.gpu_y + len(self.lanes) * GPU_ROW
         busy = f"GPU busy {us(work.busy(self.items))} us"
@@ -108,10 +108,6 @@ class _Step:
 def _lane(event: Event) -> tuple[Scalar, Scalar]:
     """The GPU and the stream."""
     return event.args.device if event.args else None, event.tid
-
-
-def _key(row: work.Row) -> tuple[str, str]:
-    return row.name, row.op
 
 
 def _by(item: Item) -> str:
@@ -214,9 +210,9 @@ def _lanes(axes: Axes, one: _Step, renderer: RendererAgg) -> int:
     return sum(not _label(axes, renderer, *bar) for bar in labelled)
 
 
-def _ideal(roof: Roof | None) -> float | None:
+def _ideal(roof: Roof) -> float | None:
     """Where it is worth a mark: not of a kernel too short to have a limit."""
-    return roof.ideal_us if roof and roof.bound != "latency" else None
+    return roof.ideal_us if roof.bound != "latency" else None
 
 
 def _two_lines(name: str) -> str:
@@ -273,7 +269,7 @@ def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.xaxis.set_major_formatter("{x:,.0f}")
     every = [work.per_step(trace) for trace in traces]
-    totals = [sum(sum(row.times) for row in steps.rows) / len(steps.inside) * steps.on_gpu for steps in every]
+    totals = [steps.total_us(steps.rows) * steps.on_gpu for steps in every]
     limits = [
         roofline.limit_us(s, roofline.roofs(t, s)) if s.on_gpu else None for t, s in zip(traces, every, strict=True)
     ]
@@ -282,7 +278,7 @@ def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
     for i, (steps, total, limit) in enumerate(zip(every, totals, limits, strict=True)):
         x = 0.0
         for family in COLORS if steps.on_gpu else ():
-            took = sum(sum(row.times) for row in steps.rows if row.family == family) / len(steps.inside)
+            took = steps.total_us(row for row in steps.rows if row.family == family)
             if not took:
                 continue
             seen.add(family)

@@ -1,6 +1,7 @@
 """What the verbs compare, decode and explain print."""
 
 from pathlib import Path
+from string import ascii_uppercase
 
 from common import compare, decode, findings, names, roofline, tables
 from common.compare import Side
@@ -72,7 +73,7 @@ def explained(out: Console, trace: Trace, full_names: bool, most: int | None = N
 def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: bool = False) -> None:
     """The first trace against each of the others: kernel by kernel, then the figures of a step side by side."""
     sides = [compare.side(trace) for trace in traces]
-    for letter, path in zip("ABCDEFGHIJKLMNOPQRSTUVWXYZ", paths, strict=False):
+    for letter, path in zip(ascii_uppercase, paths, strict=False):
         line(out, f"{letter}  {path}")
     for path, trace, other in zip(paths[1:], traces[1:], sides[1:], strict=True):
         line(out, "")
@@ -89,7 +90,7 @@ def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: b
 
 def beside(out: Console, traces: dict[str, Trace]) -> None:
     """The figures of several traces side by side, each with its title."""
-    for letter, title in zip("ABCDEFGHIJ", traces, strict=False):
+    for letter, title in zip(ascii_uppercase, traces, strict=False):
         line(out, f"{letter}  {title}")
     out.print(tables.figures(_figures([compare.side(trace) for trace in traces.values()])))
 

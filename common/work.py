@@ -7,9 +7,11 @@ its launch, and to the innermost op around that launch.
 import re
 import statistics
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import zip_longest
+from operator import attrgetter
 
 from common import lanes, names
 from common.events import GPU, RUNTIME, Event, Scalar, Trace, parsed
@@ -76,6 +78,10 @@ class Steps:
     lost: list[Event]  # launches in the steps whose GPU event is not in the file
     unlaunched: list[Event]  # GPU events whose launch is not in the file: they belong to no step
     inside: list[list[Item]] = field(repr=False)  # the work of each step
+
+    def total_us(self, rows: Iterable[Row]) -> float:
+        """Of the rows' calls in a step, on average: unlike medians these add up."""
+        return sum(sum(row.times) for row in rows) / len(self.inside)
 
 
 def devices(trace: Trace) -> list[Scalar]:
@@ -236,8 +242,17 @@ def _spans(inside: list[list[Item]], steps: list[Event]) -> list[float]:
 
 def busy(items: list[Item]) -> float:
     """Microseconds in which at least one of them runs."""
-    total, until = 0.0, float("-inf")
-    for event in sorted((item.event for item in items), key=lambda event: event.ts):
-        total += max(0.0, event.end - max(until, event.ts))
+    return sum(end - start for start, end in stretches(item.event for item in items))
+
+
+def stretches(events: Iterable[Event]) -> Iterator[tuple[float, float]]:
+    """When at least one of the events runs: (start, end) of stretches that do not touch."""
+    start = until = float("-inf")
+    for event in sorted(events, key=attrgetter("ts")):
+        if event.ts > until:
+            if until > start:
+                yield start, until
+            start = event.ts
         until = max(until, event.end)
-    return total
+    if until > start:
+        yield start, until

@@ -1,11 +1,13 @@
 """Our kernel: its arithmetic in Triton's interpreter on the CPU, and on a GPU at every kind of shape."""
 
+import gzip
 import json
 import os
 import subprocess
 import sys
 
 from common import lesson, reading, work
+from common.session import Result
 
 import pytest
 import torch
@@ -49,6 +51,30 @@ def test_without_a_gpu_the_recorded_trace_is_shown(call, tmp_path):
         pytest.skip("this machine has a GPU")
     assert (code, err) == (0, "") and "This cannot run here: our kernel is Triton, which needs a GPU." in out
     assert "geglu_gemm_tma" in out and "Recorded on one NVIDIA H200: the same command" in out
+
+
+def test_how_a_run_on_a_gpu_ends(monkeypatch, call, tmp_path):
+    """What follows the run itself, which left the recorded trace."""
+    recorded = tmp_path / "05_fused_mlp" / RECORDED.name
+    recorded.parent.mkdir()
+    recorded.write_bytes(RECORDED.read_bytes())
+    own = tmp_path / "03_simple_mlp" / "64x128x768x3072_bf16_warm_eager.json"
+    own.parent.mkdir()
+    own.write_bytes(gzip.decompress((H200 / "03_simple_mlp" / f"{own.name}.gz").read_bytes()))
+    ours = lesson.load("05_fused_mlp")
+    monkeypatch.setattr(lesson.machine, "choose", lambda requested: ("cuda", ""))
+    monkeypatch.setattr(lesson.machine, "check_dtype", lambda *_: None)
+    monkeypatch.setattr(lesson.machine, "check_compiler", lambda *_: None)
+    monkeypatch.setattr(lesson.machine, "check_memory", lambda *_: None)
+    monkeypatch.setattr(lesson.machine, "name", lambda device: "a GPU")
+    monkeypatch.setattr(lesson.session, "run", lambda *_: Result(recorded, 1e-3, 1e-3, 162.3, 20))
+    monkeypatch.setattr(torch.nn.Module, "to", lambda self, *_: self)
+    monkeypatch.setattr(torch.Tensor, "to", lambda self, *_: self)
+    monkeypatch.setattr(ours, "triton", object())
+    code, out, err = call("05_fused_mlp", "--out", tmp_path)
+    assert (code, err) == (0, "") and "\nWhat stands out:\n1. " in out
+    assert out.index("What stands out") < out.index("Beside the rungs before") < out.index("Next:")
+    assert f"A  {own}\n" in out and "B  traces/recorded/h200/03_simple_mlp" in out and f"D  {recorded}\n" in out
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,16 @@ def test_no_label_covers_another_or_leaves_its_bar(paths):
     assert all(box.x0 >= 0 and box.x1 <= width and box.y0 >= 0 and box.y1 <= height for box in boxes)
 
 
+def test_a_kernel_on_two_shapes_has_the_limit_of_each():
+    """SDPA's math backend copies by one kernel both 0.4 GB and a sixteenth of it."""
+    (axes,) = figure(ROOT / "tests" / "traces" / "h200" / "sdpa_math.json.gz").axes
+    step = timeline._Step(reading.read(ROOT / "tests" / "traces" / "h200" / "sdpa_math.json.gz"))
+    pairs = zip(step.items, step.roofs, strict=True)
+    limits = {(item.event.ts - step.start, roof.ideal_us) for item, roof in pairs if "bfloat16_copy" in item.event.name}
+    assert len({round(ideal) for _, ideal in limits}) == 2
+    assert {round(begins + ideal) for begins, ideal in limits} <= {round(x) for x in axes.lines[0].get_xdata()}
+
+
 def test_what_has_no_label_is_counted():
     made = figure(EAGER)
     (note,) = [text.get_text() for text in made.texts]
