@@ -6,11 +6,12 @@ Guess before you run it, and write the guess down:
 - The GELU runs inside of the GEMM now, where the tensor cores wait for it. Is it free, or better than free?
 
     uv run 05_fused_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072
+    uv run 05_fused_mlp.py --kernel gluon        # the second act, in fused_gluon.py, for Hopper (H100, H200)
 
 Look at: how many kernels a step has, what they move, and the time of the first beside that of the two GEMMs and the
-GeGLU of rungs 3 and 4, set against each other at the end. bench/NOTES.md is the story of the kernel, and
-bench/mlp.py measures it beside everybody else's.
-The kernel is Triton: it needs a GPU. Without one, the recorded trace is shown.
+GeGLU of rungs 3 and 4, set against each other at the end. bench/NOTES.md is the story of the kernels, bench/mlp.py
+measures them beside everybody else's, and bench/tricks.py what each trick buys: the percentages in the comments.
+The kernels are Triton: they need a GPU. Without one, the recorded trace is shown.
 """
 
 import copy
@@ -53,39 +54,40 @@ if triton is not None:
         return first + tile % (GROUP * tiles_n) % rows, tile % (GROUP * tiles_n) // rows
 
     def _blocks(args):
-        """The descriptors learn the block shape of the configuration that is tried."""
+        """Descriptors learn the block shape of the configuration. (A pre_hook would keep the tuning from the disk.)"""
         args["x"].block_shape = [args["BM"], args["BK"]]
         args["w"].block_shape = [2, args["BN"], args["BK"]]
         args["out"].block_shape = [args["BM"], args["BN"]]
+        return True
 
-    def _configs(rows, hook=None):
+    def _configs(*rows):
         keys = ("BM", "BN", "BK", "GROUP")
-        return [
-            triton.Config(dict(zip(keys, r, strict=False)), num_stages=r[4], num_warps=r[5], pre_hook=hook)
-            for r in rows
-        ]
+        return [triton.Config(dict(zip(keys, r, strict=False)), num_stages=r[4], num_warps=r[5]) for r in rows]
 
     # Hopper and newer. One program per multiprocessor walks over the tiles: while it finishes one, the loads of the
-    # next are under way. The copy engine moves whole tiles by descriptor, and cuts off what is outside.
+    # next are under way (PERSISTENT). The copy engine moves whole tiles by descriptor, and cuts off what is outside.
     @triton.autotune(
         _configs(
-            # BM   BN  BK GROUP stages warps
-            [
-                *((128, 128, 64, 8, 4, 8), (128, 128, 64, 8, 3, 8), (128, 64, 64, 8, 5, 4), (128, 64, 64, 8, 4, 8)),
-                *((64, 128, 64, 8, 4, 8), (64, 64, 64, 8, 5, 4), (64, 32, 128, 8, 5, 4)),
-            ],
-            _blocks,
+            # BM, BN, BK, GROUP, stages, warps
+            (128, 128, 64, 8, 4, 8),
+            (128, 128, 64, 8, 3, 8),
+            (128, 64, 64, 8, 5, 4),
+            (128, 64, 64, 8, 4, 8),
+            (64, 128, 64, 8, 4, 8),
+            (64, 64, 64, 8, 5, 4),
+            (64, 32, 128, 8, 5, 4),
         ),
         key=["M", "H", "D"],
         cache_results=True,
     )
+    @triton.heuristics({"SHAPED": _blocks})
     @triton.jit
     def geglu_gemm_tma(
-        x, w, out, M, H, D, PROGRAMS: tl.constexpr, FAST: tl.constexpr,
+        x, w, out, M, H, D, FAST: tl.constexpr, SHAPED: tl.constexpr,
         BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, GROUP: tl.constexpr,
     ):  # fmt: skip
         tiles_m, tiles_n = tl.cdiv(M, BM), tl.cdiv(H, BN)
-        for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, PROGRAMS, flatten=True):
+        for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
             m, n = place(tile, tiles_m, tiles_n, GROUP)
             both = tl.zeros((BM, 2 * BN), tl.float32)  # gate's columns, then up's: one wide product instead of two
             for k in range(tl.cdiv(D, BK)):
@@ -97,7 +99,7 @@ if triton is not None:
 
     # Older GPUs, and sizes whose rows do not begin at multiples of 16 bytes: plain pointers, with masks.
     @triton.autotune(
-        _configs([(128, 64, 32, 8, 4, 8), (64, 64, 32, 8, 4, 4), (32, 32, 64, 8, 4, 4)]),
+        _configs((128, 64, 32, 8, 4, 8), (64, 64, 32, 8, 4, 4), (32, 32, 64, 8, 4, 4)),
         key=["M", "H", "D"],
         cache_results=True,
     )
@@ -146,17 +148,19 @@ def _geglu_up(x, weight):
     out = x.new_empty(M, H)
     if not out.numel():
         return out
-    grid = lambda meta: (triton.cdiv(M, meta["BM"]) * triton.cdiv(H, meta["BN"]),)  # noqa: E731
+    tiles = lambda meta: triton.cdiv(M, meta["BM"]) * triton.cdiv(H, meta["BN"])  # noqa: E731
     if INTERPRETED:  # where there is nothing to tune on
+        grid = (tiles({"BM": 32, "BN": 32}),)
         geglu_gemm_pointers.fn[grid](x, weight, out, M, H, D, x.stride(0), H * D, False, BM=32, BN=32, BK=32, GROUP=8)
-        return out
-    if not _descriptors(x, weight, out):
-        geglu_gemm_pointers[grid](x, weight, out, M, H, D, x.stride(0), H * D, True)
-        return out
-    programs = torch.cuda.get_device_properties(x.device).multi_processor_count
-    block = [1, 128 // (8 * x.itemsize)]  # any that is valid: _blocks sets the one of the configuration
-    tensors = [TensorDescriptor.from_tensor(t, [1] * (t.dim() - 2) + block) for t in (x, weight, out)]
-    geglu_gemm_tma[programs,](*tensors, M, H, D, programs, True)
+    elif not _descriptors(x, weight, out):
+        geglu_gemm_pointers[lambda meta: (tiles(meta),)](x, weight, out, M, H, D, x.stride(0), H * D, True)
+    else:
+        processors = torch.cuda.get_device_properties(x.device).multi_processor_count
+        rounds = lambda meta: triton.cdiv(tiles(meta), processors)  # noqa: E731
+        programs = lambda meta: (triton.cdiv(tiles(meta), rounds(meta)),)  # noqa: E731  # BALANCED
+        block = [1, 128 // (8 * x.itemsize)]  # any that is valid: _blocks sets the one of the configuration
+        tensors = [TensorDescriptor.from_tensor(t, [1] * (t.dim() - 2) + block) for t in (x, weight, out)]
+        geglu_gemm_tma[programs](*tensors, M, H, D, True)
     return out
 
 
@@ -168,6 +172,7 @@ def _shape(x, weight):
 def _descriptors(*tensors):
     """The copy engine came with Hopper, and wants rows that begin at multiples of 16 bytes."""
     aligned = all(t.data_ptr() % 16 == 0 and t.stride(-2) * t.itemsize % 16 == 0 for t in tensors)
+    aligned = aligned and tensors[0].stride(0) >= tensors[0].shape[1]  # not one row, expanded
     return torch.cuda.get_device_capability(tensors[0].device)[0] >= 9 and aligned
 
 
@@ -183,16 +188,21 @@ class SimpleGeGLUMLP(nn.Module):  # rung 3's, for the weights and for the check
 
 
 class FusedGeGLUMLP(nn.Module):
-    def __init__(self, mlp):
+    def __init__(self, mlp, kernel="triton"):
         super().__init__()
         self.up = nn.Parameter(torch.stack([mlp.gate_proj.weight, mlp.up_proj.weight]))  # [2, hidden, dim]
         self.down_proj = mlp.down_proj
+        self.geglu_up, self.down = geglu_up, F.linear
+        if kernel == "gluon":
+            import fused_gluon
+
+            self.geglu_up, self.down = fused_gluon.geglu_up, fused_gluon.down
 
     def forward(self, x):
         if torch.is_grad_enabled() and (x.requires_grad or self.up.requires_grad):
             raise RuntimeError("this MLP is forward only: call it under torch.no_grad()")
-        h = geglu_up(x.reshape(-1, x.shape[-1]), self.up)  # 4 M N K FLOP; reads x and both weights, writes h alone
-        return self.down_proj(h).reshape(x.shape)  # 2 M N K FLOP
+        h = self.geglu_up(x.reshape(-1, x.shape[-1]), self.up)  # 4 M N K FLOP; reads x and both weights, writes h alone
+        return self.down(h, self.down_proj.weight).reshape(x.shape)  # 2 M N K FLOP
 
 
 def stated_work(rows, dim, hidden, itemsize):
@@ -201,22 +211,31 @@ def stated_work(rows, dim, hidden, itemsize):
     return [{"role": "gate, up and GeGLU", "family": "gemm", **up}, {"role": "down", "family": "gemm", **down}]
 
 
+def needed(sizes, itemsize):
+    """Bytes that any MLP of these sizes moves: x, the weights and y, each once. What is more is for intermediates."""
+    rows, dim, hidden = sizes["batch"] * sizes["seq"], sizes["dim"], sizes["hidden"]
+    return itemsize * (2 * rows * dim + 3 * dim * hidden)
+
+
 def main():
     sizes = {"batch": 64, "seq": 128, "dim": 768, "hidden": 3072}
     example = "uv run 05_fused_mlp.py --batch 64 --seq 128 --dim 768 --hidden 3072"
     parser = cli.lesson_parser(__doc__, example, sizes, warm=True, variant="triton")
+    parser.add_argument("--kernel", dest="variant", choices=("triton", "gluon"), help="default triton")
     settings, args = cli.parse(parser, __file__)
     rows, dim, hidden = args.batch * args.seq, args.dim, args.hidden
 
     def build(on, dtype):
         if triton is None or on == "cpu" and not INTERPRETED:
-            raise lesson.NotHere("our kernel is Triton, which needs a GPU.")
+            raise lesson.NotHere("our kernels are Triton, which needs a GPU.")
         if on == "cuda" and dtype == torch.float32:
-            raise device.CannotRun("our kernel is for the tensor cores' dtypes; use --dtype bf16 or fp16")
+            raise device.CannotRun("our kernels are for the tensor cores' dtypes; use --dtype bf16 or fp16")
+        if args.variant == "gluon" and (on == "cpu" or torch.cuda.get_device_capability()[0] != 9):
+            raise lesson.NotHere("the kernels in Gluon are for Hopper, H100 and H200; --kernel triton runs on others.")
         if on == "cuda":
             device.check_compiler(on, "Triton")
         mlp = SimpleGeGLUMLP(dim, hidden).to(on, dtype)
-        fused = FusedGeGLUMLP(mlp)
+        fused = FusedGeGLUMLP(mlp, args.variant)
         x = torch.randn(args.batch, args.seq, dim).to(on, dtype)
         return Workload(
             name="mlp_fwd",
@@ -226,8 +245,10 @@ def main():
             work=stated_work(rows, dim, hidden, dtype.itemsize),
         )
 
-    before = (("03_simple_mlp", "eager"), ("03_simple_mlp", "compile"), ("04_liger_mlp", "liger"))
-    lesson.run(settings, rows * (2 * dim + 4 * hidden) + 8 * dim * hidden, build, beside=before)
+    other = "triton" if args.variant == "gluon" else "gluon"
+    before = (("03_simple_mlp", "eager"), ("03_simple_mlp", "compile"), ("04_liger_mlp", "liger", "liger-package"))
+    beside = lesson.Beside((*before, ("05_fused_mlp", other)), needed)
+    lesson.run(settings, rows * (2 * dim + 4 * hidden) + 8 * dim * hidden, build, beside)
 
 
 if __name__ == "__main__":

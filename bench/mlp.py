@@ -22,6 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import fused_gluon
 from common import lesson
 
 import torch
@@ -50,7 +51,9 @@ def variants(rung, mlp, x: torch.Tensor) -> dict[str, Callable]:
     hidden, dim = mlp.gate_proj.weight.shape
     liger = LigerGEGLUMLP(SimpleNamespace(hidden_size=dim, intermediate_size=hidden)).to(x.device, x.dtype)
     liger.load_state_dict(mlp.state_dict())
-    fused = rung.FusedGeGLUMLP(mlp)
+    ours = {"ours, triton": rung.FusedGeGLUMLP(mlp)}
+    if torch.cuda.get_device_capability()[0] == 9:
+        ours["ours, gluon"] = rung.FusedGeGLUMLP(mlp, "gluon")
     between = torch.randn(x.shape[0], hidden, device=x.device).to(x.dtype)
     gate, up, down = (layer.weight for layer in (mlp.gate_proj, mlp.up_proj, mlp.down_proj))
     compiled = {
@@ -60,9 +63,7 @@ def variants(rung, mlp, x: torch.Tensor) -> dict[str, Callable]:
     }
     return {
         "eager": lambda: mlp(x),
-        **{name: (lambda fn=fn: fn(x)) for name, fn in compiled.items()},
-        "liger": lambda: liger(x),
-        "ours, triton": lambda: fused(x),
+        **{name: (lambda fn=fn: fn(x)) for name, fn in (compiled | {"liger": liger} | ours).items()},
         "floor": lambda: (F.linear(x, gate), F.linear(x, up), F.linear(between, down)),
     }
 
@@ -126,7 +127,8 @@ def measure(rung, rows: int, dim: int, hidden: int, dtype: str) -> dict:
     times, replayed = gpu_times(calls), gpu_times(captured(calls))
     state = ["nvidia-smi", "--query-gpu=clocks.sm,power.draw", "--format=csv,noheader"]
     clock, power = subprocess.run(state, capture_output=True, text=True).stdout.strip().split(", ")
-    config = getattr(rung.geglu_gemm_tma, "best_config", None)
+    tuned = (rung.geglu_gemm_tma, fused_gluon.geglu_gemm_gluon, fused_gluon.down_gemm_gluon)
+    config = {kernel.base_fn.__name__: str(getattr(kernel, "best_config", None)) for kernel in tuned}
     middle = {name: statistics.median(values) for name, values in times.items()}
     peer = min(middle[name] for name in PEERS)
     found = [
@@ -138,11 +140,7 @@ def measure(rung, rows: int, dim: int, hidden: int, dtype: str) -> dict:
         for name, values in times.items()
     ]
     about = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "clock": clock, "power": power}
-    return (
-        {"rows": rows, "dim": dim, "hidden": hidden, "dtype": dtype, "config": str(config)}
-        | about
-        | {"variants": found}
-    )
+    return {"rows": rows, "dim": dim, "hidden": hidden, "dtype": dtype, "config": config} | about | {"variants": found}
 
 
 def _error(out: torch.Tensor, reference: torch.Tensor) -> float:
@@ -174,8 +172,10 @@ def show(out: Console, result: dict) -> None:
         cells += [f"{one['host_us']:.0f}", *ratios, f"{one['tflops']:.0f}", f"{error:.2e}" if error else ""]
         table.add_row(one["variant"], *cells)
     out.print(table)
-    tuned = next(one["first_s"] for one in result["variants"] if one["variant"] == "ours, triton")
-    out.print(f"ours: {result['config']}; the first call took {tuned:.1f} s, tuning included")
+    for kernel, config in result["config"].items():
+        out.print(f"{kernel}: {config}")
+    first = [f"{one['first_s']:.1f} s ({one['variant']})" for one in result["variants"] if "ours" in one["variant"]]
+    out.print(f"the first call, with compiling and tuning: {', '.join(first)}")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -43,15 +44,21 @@ def load(name: str) -> ModuleType:
 
 
 Build = Callable[[str, torch.dtype], Workload]
-Beside = tuple[tuple[str, str], ...]  # (lesson, variant) of each
 
 
-def run(settings: Settings, elements: int, build: Build, beside: Beside = ()) -> None:
+@dataclass(frozen=True)
+class Beside:
+    """What a GPU's trace is set against at the end: runs of the same shape, else the recorded ones."""
+
+    runs: tuple[tuple[str, ...], ...]  # (lesson, variant) of each, with other variants that serve as well
+    needed: Callable[[dict[str, int], int], int]  # (sizes, bytes of an element) -> bytes that any variant must move
+
+
+def run(settings: Settings, elements: int, build: Build, beside: Beside | None = None) -> None:
     """Run a lesson. Exits with status 1 and one line on standard error where the input or the machine is at fault.
 
     elements: how many numbers one forward holds at once, checked against the free memory before any are made.
     build: makes the tensors, on the device and in the dtype that it is given.
-    beside: what a GPU's trace is set against at the end: runs of the same shape, else the recorded ones.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # from here on there is something to clean up
     try:
@@ -88,7 +95,7 @@ def _cause(text: str) -> str:
     return next((line for line in lines if re.match(r"\w+(\.\w+)*(Error|Exception): ", line)), lines[0])[:200]
 
 
-def _run(settings: Settings, elements: int, build: Build, beside: Beside) -> Path | None:
+def _run(settings: Settings, elements: int, build: Build, beside: Beside | None) -> Path | None:
     """Returns the trace to open: that of this run or, where the variant cannot run here, the recorded one."""
     out = report.console()
     device, why = machine.choose(settings.device)
@@ -184,7 +191,7 @@ def _next(out: Console, settings: Settings, traces: list[Path]) -> None:
         report.command(out, f"uv run {later[0]}")
 
 
-def _show_recorded(out: Console, settings: Settings, beside: Beside) -> Path | None:
+def _show_recorded(out: Console, settings: Settings, beside: Beside | None) -> Path | None:
     """The recorded GPU trace nearest to this run: of the same variant, if not of the same shape. Returns its path."""
     asked = settings.config("cuda")
     found = recorded.nearest(settings.lesson, asked)
@@ -205,19 +212,21 @@ def _show_recorded(out: Console, settings: Settings, beside: Beside) -> Path | N
     return shown
 
 
-def _beside(out: Console, settings: Settings, trace: Trace, path: Path, beside: Beside) -> None:
+def _beside(out: Console, settings: Settings, trace: Trace, path: Path, beside: Beside | None) -> None:
     """The trace of this lesson against those of the rungs before it."""
+    if not beside:
+        return
     traces = {}
-    for name, variant in beside:
-        earlier = dataclasses.replace(settings, lesson=name, variant=variant).config("cuda")
-        own, found = settings.out / name / f"{earlier}.json", recorded.nearest(name, earlier)
-        if own.exists():
-            traces[str(own)] = reading.read(own)
+    for name, *variants in beside.runs:
+        configs = [dataclasses.replace(settings, lesson=name, variant=one).config("cuda") for one in variants]
+        own = [file for one in configs if (file := settings.out / name / f"{one}.json").exists()]
+        found = recorded.nearest(name, configs[0])
+        if own:
+            traces[str(own[0])] = reading.read(own[0])
         elif found:
             traces[f"{found[0].relative_to(recorded.ROOT)} (recorded)"] = reading.read(found[0])
-    if traces:
-        report.line(out, "\nBeside the rungs before:")
-        verbs.beside(out, traces | {str(path): trace})
+    report.line(out, "\nBeside the rungs before:")
+    verbs.beside(out, traces | {str(path): trace}, beside.needed)
 
 
 def _explain(out: Console, trace: Trace, path: Path) -> None:

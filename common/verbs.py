@@ -1,5 +1,6 @@
 """What the verbs compare, decode and explain print."""
 
+from collections.abc import Callable
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -88,11 +89,16 @@ def compared(out: Console, paths: list[Path], traces: list[Trace], full_names: b
     out.print(tables.figures(_figures(sides)))
 
 
-def beside(out: Console, traces: dict[str, Trace]) -> None:
-    """The figures of several traces side by side, each with its title."""
+def beside(out: Console, traces: dict[str, Trace], needed: Callable[[dict[str, int], int], int]) -> None:
+    """The figures of several lessons' traces side by side, each with its title.
+
+    needed: (sizes, bytes of an element) -> the bytes that any variant of a lesson must move.
+    """
     for letter, title in zip(ascii_uppercase, traces, strict=False):
         line(out, f"{letter}  {title}")
-    out.print(tables.figures(_figures([compare.side(trace) for trace in traces.values()])))
+    settings = [trace.lesson["settings"] for trace in traces.values()]
+    least = [needed(one["sizes"], 4 if one["dtype"] == "fp32" else 2) for one in settings]
+    out.print(tables.figures(_figures([compare.side(trace) for trace in traces.values()], least)))
 
 
 def _differences(a: Side, b: Side) -> list[str]:
@@ -110,8 +116,12 @@ def _differences(a: Side, b: Side) -> list[str]:
     return said
 
 
-def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
-    """Rows of (what, a cell for each side), each with its ratio to the first where there is one."""
+def _figures(sides: list[Side], least: list[int] | None = None) -> list[tuple[str, list[str]]]:
+    """Rows of (what, a cell for each side), each with its ratio to the first where there is one.
+
+    least: the bytes that each side has to move. What it moves beyond them are intermediates, written and read, and
+    inputs that are read twice.
+    """
     work_ = "GPU operations" if all(side.steps.on_gpu for side in sides) else "operations"
     rows: list[tuple[str, list[float | None], str]] = [
         (work_, [side.launches for side in sides], ""),
@@ -124,10 +134,12 @@ def _figures(sides: list[Side]) -> list[tuple[str, list[str]]]:
         (what, [_cell(value, values[0], unit) for value in values]) for what, values, unit in rows if any(values)
     ]
     if all(side.steps.on_gpu for side in sides):
-        whole = [None if side.unknown else side.bytes / 1e6 for side in sides]
-        least = [f"at least {us(side.bytes / 1e6)} MB" for side in sides]
-        cells = [_cell(value, whole[0], " MB") or text for value, text in zip(whole, least, strict=True)]
-        figures.append(("memory traffic", cells))
+        for what, off in (("memory traffic", [0] * len(sides)), ("of it intermediates", least)):
+            if off:
+                moved = [(side.bytes - n) / 1e6 for side, n in zip(sides, off, strict=True)]
+                whole = [None if side.unknown else size for side, size in zip(sides, moved, strict=True)]
+                cells = [_cell(value, whole[0], " MB") for value in whole]
+                figures.append((what, [c or f"at least {us(n)} MB" for c, n in zip(cells, moved, strict=True)]))
         limits = [roofline.limit_us(side.steps, side.roofs) for side in sides]
         shares = [
             f"{limit / side.steps.busy_us:.0%}" if limit else "" for limit, side in zip(limits, sides, strict=True)

@@ -33,6 +33,7 @@ COMMANDS = [
     "03_simple_mlp.py --compile max-autotune",
     "04_liger_mlp.py --source package",  # from the Hub where there is a network: the same layer
     "05_fused_mlp.py",
+    "05_fused_mlp.py --kernel gluon",
 ]
 
 
