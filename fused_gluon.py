@@ -10,6 +10,8 @@ Gluon is the level below Triton, in the same package: layouts, barriers and copi
 threads runs on each multiprocessor; its warps come in groups of four, and a group of four is what multiplies.
 """
 
+from common import tuned
+
 import torch
 import triton
 from torch import Tensor
@@ -24,7 +26,9 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from triton.language.extra.cuda.gdc import gdc_launch_dependents, gdc_wait
+from triton.testing import do_bench_cudagraph
 
+LAYOUT = gl.NVMMASharedLayout(128, 16, 2)  # any that is valid: _shaped sets the one of the configuration
 load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # its name until Triton 3.6
 store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
@@ -196,7 +200,12 @@ def _up_blocks(args):
 
 
 # BN columns of gate, and as many of up: fewer leave more tiles, which is what few rows need.
-@triton.autotune(_configs(("BN", "STAGES"), (128, 4), (64, 6), (32, 8)), key=["M", "H", "D"], cache_results=True)
+@triton.autotune(
+    _configs(("BN", "STAGES"), (128, 4), (64, 6), (32, 8)),
+    key=["M", "H", "D"],
+    do_bench=do_bench_cudagraph,
+    cache_results=True,
+)
 @triton.heuristics({"SHAPED": _up_blocks})
 @gluon.jit
 def geglu_gemm_gluon(x, w, out, M, H, D, BN: gl.constexpr, STAGES: gl.constexpr, SHAPED: gl.constexpr):
@@ -283,7 +292,10 @@ def _down_blocks(args):
 
 # 3 x 64 rows and 256 columns cut 8192 x 768 in 129 tiles: one round of the 132 multiprocessors, nearly full.
 @triton.autotune(
-    _configs(("GROUPS", "BN", "STAGES"), (3, 256, 3), (2, 128, 6), (2, 32, 8)), key=["M", "N", "K"], cache_results=True
+    _configs(("GROUPS", "BN", "STAGES"), (3, 256, 3), (2, 256, 4), (2, 128, 6), (2, 32, 8)),
+    key=["M", "N", "K"],
+    do_bench=do_bench_cudagraph,
+    cache_results=True,
 )
 @triton.heuristics({"SHAPED": _down_blocks})
 @gluon.jit
@@ -330,37 +342,29 @@ def _geglu_up(x: Tensor, weight: Tensor) -> Tensor:
     gate and up were rounded to the dtype, as eager's are. Raises ValueError.
     """
     _check(x, weight[0] if weight.dim() == 3 and weight.shape[0] == 2 else weight, "weight [2, H, D]")
-    return _launch(geglu_gemm_gluon, x, weight.contiguous().flatten(0, 1), weight.shape[1], _up_tiles, {})
+    M, H = x.shape[0], weight.shape[1]
+    tiles = lambda config: triton.cdiv(M, 128) * triton.cdiv(H, config["BN"])  # noqa: E731
+    return _launch(geglu_gemm_gluon, x, weight.contiguous().flatten(0, 1), H, tiles)
 
 
 @torch.library.impl("ladder::down_gluon", "default")
 def _down(h: Tensor, weight: Tensor) -> Tensor:
     """h @ weight.T for h: [M, K] and weight: [N, K], put in place while the kernel before it runs. Returns [M, N]."""
     _check(h, weight, "weight [N, K]")
-    return _launch(down_gemm_gluon, h, weight, weight.shape[0], _down_tiles, {"launch_pdl": True})
+    M, N = h.shape[0], weight.shape[0]
+    tiles = lambda config: triton.cdiv(M, 64 * config["GROUPS"]) * triton.cdiv(N, config["BN"])  # noqa: E731
+    return _launch(down_gemm_gluon, h, weight, N, tiles, launch_pdl=True)
 
 
-def _up_tiles(meta):
-    return triton.cdiv(meta["M"], 128) * triton.cdiv(meta["H"], meta["BN"])
-
-
-def _down_tiles(meta):
-    return triton.cdiv(meta["M"], 64 * meta["GROUPS"]) * triton.cdiv(meta["N"], meta["BN"])
-
-
-def _launch(kernel, x, weight, columns, tiles, options):
+def _launch(kernel, x, weight, columns, tiles, **options):
     M, K = x.shape
     if not (M and columns and K):
         return x.new_zeros(M, columns)
     out = x.new_empty(M, triton.cdiv(columns, 8) * 8)[:, :columns]
-    blocks = torch.cuda.get_device_properties(x.device).multi_processor_count
-
-    def grid(meta):  # the fewest that need no more rounds: 1536 tiles are 12 rounds for 132 blocks, and for 128
-        return (triton.cdiv(tiles(meta), triton.cdiv(tiles(meta), blocks)),)
-
-    layout = gl.NVMMASharedLayout(128, 16, 2)
-    given = [TensorDescriptor.from_tensor(t, [64, 64], layout) for t in (_rows(x), _rows(weight), out)]
-    kernel[grid](*given, M, columns, K, **options)
+    given = [TensorDescriptor.from_tensor(t, [64, 64], LAYOUT) for t in (_rows(x), _rows(weight), out)]
+    most = torch.cuda.get_device_properties(x.device).multi_processor_count
+    with torch.cuda.device(x.device):
+        tuned.launch(kernel, (M, columns, K, x.dtype, x.device), tiles, most, *given, M, columns, K, **options)
     return out.contiguous()
 
 

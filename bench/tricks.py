@@ -28,7 +28,10 @@ ONE = {  # one configuration each, so that nothing is tuned
         for row in ("128, 64, 64, 8, 5, 4", "128, 64, 64, 8, 4, 8", "64, 128, 64, 8, 4, 8", "64, 64, 64, 8, 5, 4")
     ]
     + [("            (64, 32, 128, 8, 5, 4),\n", "")],
-    GLUON: [('"STAGES"), (128, 4), (64, 6), (32, 8))', '"STAGES"), (128, 4))'), (", (2, 128, 6), (2, 32, 8))", ")")],
+    GLUON: [
+        ('"STAGES"), (128, 4), (64, 6), (32, 8))', '"STAGES"), (128, 4))'),
+        (", (2, 256, 4), (2, 128, 6), (2, 32, 8))", ")"),
+    ],
 }
 LATE = """        tma.store_wait(0)
         staged.store(joined(done, PIECES))
@@ -70,9 +73,9 @@ TRICKS = {  # what is left out -> (file, [(text, what stands there instead)])
             ("gate, up = both.reshape(BM, 2, BN).permute(0, 2, 1).split()", "gate = gate"),
         ],
     ),
-    "persistent: a program for each tile": (TRITON, [("triton.cdiv(tiles(meta), rounds(meta))", "tiles(meta)")]),
+    "persistent: a program for each tile": (TRITON, [("sizes, tiles, most, *tensors", "sizes, tiles, None, *tensors")]),
     "loads under the epilogue: flatten=False": (TRITON, [("flatten=True", "flatten=False")]),
-    "balanced: a program for each multiprocessor": (TRITON, [("triton.cdiv(tiles(meta), rounds(meta))", "processors")]),
+    "balanced: a program for each multiprocessor": (TRITON, [("sizes, tiles, most,", "sizes, lambda _: most, most,")]),
     "rows of tiles in groups: one after the other": (TRITON, [("(128, 128, 64, 8, 4, 8)", "(128, 128, 64, 1, 4, 8)")]),
     "4 stages: 3": (TRITON, [("(128, 128, 64, 8, 4, 8)", "(128, 128, 64, 8, 3, 8)")]),
     "GeGLU under the next products: at once": (
@@ -97,13 +100,13 @@ TRICKS = {  # what is left out -> (file, [(text, what stands there instead)])
     ),
     "balanced: a block for each multiprocessor": (
         GLUON,
-        [("(triton.cdiv(tiles(meta), triton.cdiv(tiles(meta), blocks)),)", "(min(tiles(meta), blocks),)")],
+        [("x.device), tiles, most,", "x.device), lambda _: most, most,")],
     ),
     "4 stages: 3 ": (GLUON, [('"STAGES"), (128, 4))', '"STAGES"), (128, 3))')]),
 }
 DOWNS = {
     "3 x 64 rows a tile: 2 x 64, 128 columns": (GLUON, [("(3, 256, 3)", "(2, 128, 6)")]),
-    "put in place early: after the kernel before": (GLUON, [('"launch_pdl": True', '"launch_pdl": False')]),
+    "put in place early: after the kernel before": (GLUON, [("launch_pdl=True", "launch_pdl=False")]),
 }
 
 
