@@ -289,6 +289,9 @@ def _ladder(titles: list[str], traces: list[Trace]) -> Figure:
         if limit is not None:
             axes.plot([limit, limit], [i - 0.42, i + 0.42], color="black", linewidth=2)
         says = f"  {us(total)} us" if steps.on_gpu else "  no GPU work"
+        busy = sum(map(work.busy, steps.inside)) / (len(steps.inside) or 1)
+        if steps.on_gpu and busy < 0.99 * total:
+            says += f"\n  {us(busy)} us busy, for kernels overlap"
         axes.text(max(total, limit or 0.0), i, says, va="center", fontweight="bold")
     axes.set(yticks=range(len(titles)), yticklabels=titles, ylim=(len(titles) - 0.4, -0.6))
     axes.tick_params(axis="y", length=0)

@@ -81,6 +81,12 @@ def test_traces_share_one_time_axis():
     assert len(limits) == 1 and next(iter(limits))[1] > 530  # the compiled step is the longest
 
 
+def test_the_ladder_says_where_kernels_overlap():
+    """Rung 5 in Gluon: its second kernel begins before the first ends: their times add up to more than busy."""
+    said = texts(figure(H200 / "05_fused_mlp" / "64x128x768x3072_bf16_warm_gluon.json.gz", LIGER, summary=True))
+    assert "  162.6 us\n  155.0 us busy, for kernels overlap" in said and "  215.8 us" in said
+
+
 def test_the_ladder_has_a_bar_a_variant_and_the_limit_as_a_line():
     made = figure(EAGER, COMPILED, TUNED, LIGER, summary=True)
     (axes,) = made.axes
