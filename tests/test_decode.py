@@ -221,7 +221,7 @@ def test_every_kernel_recorded_here_is_explained_but_free_names():
         for n in _names(p)
         if not decode.decode(n).whole
     ]
-    assert set(left) == {"_geglu_tanh_forward_kernel", "geglu_gemm_tma"}
+    assert set(left) == {"_geglu_tanh_forward_kernel", "geglu_gemm_tma", "geglu_gemm_gluon", "down_gemm_gluon"}
 
 
 @pytest.mark.skipif(not FOREIGN.exists(), reason="other people's traces are not here")
