@@ -238,7 +238,8 @@ def main():
         if on == "cuda" and dtype == torch.float32:
             raise device.CannotRun("our kernels are for the tensor cores' dtypes; use --dtype bf16 or fp16")
         if args.variant == "gluon" and (on == "cpu" or torch.cuda.get_device_capability()[0] != 9):
-            raise lesson.NotHere("the kernels in Gluon are for Hopper, H100 and H200; --kernel triton runs on others.")
+            refuse = device.CannotRun if settings.device == "cuda" else lesson.NotHere
+            raise refuse("the kernels in Gluon are for Hopper, H100 and H200; --kernel triton runs on others.")
         if on == "cuda":
             device.check_compiler(on, "Triton")
         mlp = SimpleGeGLUMLP(dim, hidden).to(on, dtype)

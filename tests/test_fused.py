@@ -139,6 +139,15 @@ def test_what_the_ops_in_gluon_do_not_take():
         gluon.down(half, half)
 
 
+def test_the_benchmark_has_every_shape_and_ours_is_nowhere_less_exact_than_eager():
+    mlp = pytest.importorskip("bench.mlp")
+    results = json.loads((ROOT / "bench" / "mlp.json").read_text())
+    assert [(r["rows"], r["dim"], r["hidden"], r["dtype"]) for r in results] == mlp.SHAPES
+    for one in results:
+        errors = {variant["variant"]: variant["error"] for variant in one["variants"]}
+        assert max(errors["ours, triton"], errors["ours, gluon"]) <= errors["eager"], one["rows"]
+
+
 def test_every_trick_is_in_the_source():
     """What bench/tricks.py takes out has to be there, and what is left has to be Python."""
     tricks = pytest.importorskip("bench.tricks")
@@ -169,12 +178,14 @@ def test_dtypes_and_gradients_that_it_does_not_take(ours):
         mlp(torch.ones(2, 8))
 
 
-def test_the_fake_has_the_shape_that_torch_compile_needs(ours):
+def test_the_fakes_have_the_shapes_that_torch_compile_needs(ours):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    gluon = pytest.importorskip("fused_gluon")
     with FakeTensorMode():
-        out = ours.geglu_up(torch.empty(5, 8, dtype=torch.float16), torch.empty(2, 24, 8, dtype=torch.float16))
-    assert out.shape == (5, 24) and out.dtype == torch.float16
+        x, weight = torch.empty(5, 8, dtype=torch.float16), torch.empty(2, 24, 8, dtype=torch.float16)
+        for out in (ours.geglu_up(x, weight), gluon.geglu_up(x, weight), gluon.down(x, weight[0])):
+            assert out.shape == (5, 24) and out.dtype == torch.float16
 
 
 def test_the_recorded_trace_has_two_kernels_and_no_activation():
