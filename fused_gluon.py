@@ -29,7 +29,7 @@ from triton.language.extra.cuda.gdc import gdc_launch_dependents, gdc_wait
 from triton.testing import do_bench_cudagraph
 
 LAYOUT = gl.NVMMASharedLayout(128, 16, 2)  # any that is valid: _shaped sets the one of the configuration
-load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # its name until Triton 3.6
+load = getattr(tma, "async_load", None) or tma.async_copy_global_to_shared  # its name in Triton 3.6
 store = getattr(tma, "async_store", None) or tma.async_copy_shared_to_global
 
 
@@ -162,11 +162,7 @@ def up_multiply(out, xs, ws, ready, free, outs, tiles_m, tiles_n, steps, HALF: g
     PIECES: gl.constexpr = BN // 16
     staged = outs.index(HALF)
     both = gl.zeros([64, 2 * BN], gl.float32, gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 2 * BN, 16]))
-    waiting, row, column = (
-        pack(both, out.dtype),
-        tiles_m * BM,
-        0,
-    )  # before the first tile: outside, so nothing is stored
+    waiting, row, column = pack(both, out.dtype), tiles_m * BM, 0  # outside: before the first tile nothing is stored
     i = 0
     for tile in range(gl.program_id(0), tiles_m * tiles_n, gl.num_programs(0)):
         parts = pieces(waiting, PIECES)
