@@ -216,16 +216,28 @@ def _beside(out: Console, settings: Settings, trace: Trace, path: Path, beside: 
     """The trace of this lesson against those of the rungs before it."""
     if not beside:
         return
-    traces = {}
+    traces, left_out = {}, []
     for name, *variants in beside.runs:
         configs = [dataclasses.replace(settings, lesson=name, variant=one).config("cuda") for one in variants]
-        own = [file for one in configs if (file := settings.out / name / f"{one}.json").exists()]
         found = recorded.nearest(name, configs[0])
-        if own:
-            traces[str(own[0])] = reading.read(own[0])
-        elif found:
-            traces[f"{found[0].relative_to(recorded.ROOT)} (recorded)"] = reading.read(found[0])
+        for own in (settings.out / name / f"{one}.json" for one in configs):
+            if not own.is_file():
+                continue
+            try:
+                read = reading.read(own)
+            except events.TraceError as error:
+                left_out.append(str(error))
+                continue
+            if "settings" in read.lesson:
+                traces[str(own)] = read
+                break
+            left_out.append(f"{own}: it is no trace of a lesson")
+        else:
+            if found:
+                traces[f"{found[0].relative_to(recorded.ROOT)} (recorded)"] = reading.read(found[0])
     report.line(out, "\nBeside the rungs before:")
+    for why in left_out:
+        report.line(out, f"Left out: {why}")
     verbs.beside(out, traces | {str(path): trace}, beside.needed)
 
 

@@ -108,6 +108,27 @@ def test_how_a_run_on_a_gpu_ends(monkeypatch, call, tmp_path):
     assert re.findall(r"([\d.]+) MB", moved) == ["415.2", "314.6", "314.6", "100.7", "100.7"]
 
 
+def test_a_broken_trace_of_the_readers_own_is_left_out(call, tmp_path):
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    files = [
+        tmp_path / f"{name}.json"
+        for name in (
+            "03_simple_mlp/64x128x768x3072_bf16_warm_eager",
+            "04_liger_mlp/64x128x768x3072_bf16_warm_liger",
+            "04_liger_mlp/64x128x768x3072_bf16_warm_liger-package",
+        )
+    ]
+    for file, text in zip(files, ("junk", '{"traceEvents": []}', '{"traceEvents": ['), strict=True):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text)
+    code, out, err = call("05_fused_mlp", "--out", tmp_path)
+    assert (code, err) == (0, "") and out.count("Left out: ") == 3
+    assert f"Left out: {files[0]}: no list of events" in out
+    assert f"Left out: {files[1]}: it is no trace of a lesson" in out
+    assert "A  traces/recorded/h200/03_simple_mlp" in out and "C  traces/recorded/h200/04_liger_mlp" in out
+
+
 @pytest.fixture(scope="module")
 def ours():
     return lesson.load("05_fused_mlp")
