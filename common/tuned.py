@@ -1,6 +1,6 @@
 """Launching a tuned Triton kernel. Tuning picks and compiles once for each shape; after that only the launch is left.
 
-Triton's own way there took 40 us and more of the CPU at every call (bench/NOTES.md), and the GPU needs 19 us for a small
+Triton's own way there took 40 us of the CPU and more at every call (bench/NOTES.md); the GPU needs 19 us for a small
 shape. The first launch of a shape tunes by CUDA graphs, so it cannot be inside of another graph's capture.
 """
 
